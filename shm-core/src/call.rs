@@ -1,0 +1,315 @@
+//! A collective call as data: what to do, on which buffers.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use reduce_kernels::{Datatype, Element, Op};
+
+use crate::error::{Error, Result};
+
+/// The collectives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Collective {
+    /// Nobody leaves before all have come.
+    Barrier = 1,
+    /// The root's buffer on every rank.
+    Bcast = 2,
+    /// The reduction of all ranks' vectors at the root.
+    Reduce = 3,
+    /// The reduction of all ranks' vectors on every rank.
+    Allreduce = 4,
+}
+
+impl Collective {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Barrier, Self::Bcast, Self::Reduce, Self::Allreduce];
+
+    /// The name in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Bcast => "bcast",
+            Self::Reduce => "reduce",
+            Self::Allreduce => "allreduce",
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| *c as u8 == code)
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One call of a collective with its buffers, which it borrows for `'a`.
+#[derive(Debug, Clone)]
+pub struct Call<'a> {
+    pub(crate) collective: Collective,
+    pub(crate) datatype: Datatype,
+    pub(crate) op: Option<Op>,
+    pub(crate) count: usize,
+    pub(crate) root: usize,
+    /// What this rank contributes; the same as `recv` when in place.
+    pub(crate) send: *const u8,
+    /// Where the result goes; for bcast the buffer. Not touched where the call gives no result.
+    pub(crate) recv: *mut u8,
+    _buffers: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Call<'a> {
+    fn new(collective: Collective, datatype: Datatype, op: Option<Op>, count: usize, root: usize) -> Self {
+        let (send, recv) = (std::ptr::null(), std::ptr::null_mut());
+        Self { collective, datatype, op, count, root, send, recv, _buffers: PhantomData }
+    }
+
+    /// A barrier.
+    #[must_use]
+    pub fn barrier() -> Self {
+        Self::new(Collective::Barrier, Datatype::Byte, None, 0, 0)
+    }
+
+    /// A broadcast of `buffer` from `root`.
+    #[must_use]
+    pub fn bcast<T: Element>(buffer: &'a mut [T], root: usize) -> Self {
+        let mut call = Self::new(Collective::Bcast, T::DATATYPE, None, buffer.len(), root);
+        call.recv = buffer.as_mut_ptr().cast();
+        call.send = call.recv;
+        call
+    }
+
+    /// A reduction of `send` into `recv` of rank `root`; elsewhere `recv` is not touched.
+    ///
+    /// # Errors
+    /// `recv` is neither empty nor as long as `send`.
+    pub fn reduce<T: Element>(send: &'a [T], recv: &'a mut [T], op: Op, root: usize) -> Result<Self> {
+        if !recv.is_empty() && recv.len() != send.len() {
+            return Err(lengths(send.len(), recv.len()));
+        }
+        let mut call = Self::new(Collective::Reduce, T::DATATYPE, Some(op), send.len(), root);
+        call.send = send.as_ptr().cast();
+        if !recv.is_empty() {
+            call.recv = recv.as_mut_ptr().cast();
+        }
+        Ok(call)
+    }
+
+    /// A reduction of every rank's `buffer`; the root's then holds the result.
+    #[must_use]
+    pub fn reduce_in_place<T: Element>(buffer: &'a mut [T], op: Op, root: usize) -> Self {
+        let mut call = Self::new(Collective::Reduce, T::DATATYPE, Some(op), buffer.len(), root);
+        call.recv = buffer.as_mut_ptr().cast();
+        call.send = call.recv;
+        call
+    }
+
+    /// A reduction of every rank's `send` into every rank's `recv`.
+    ///
+    /// # Errors
+    /// The lengths differ.
+    pub fn allreduce<T: Element>(send: &'a [T], recv: &'a mut [T], op: Op) -> Result<Self> {
+        if recv.len() != send.len() {
+            return Err(lengths(send.len(), recv.len()));
+        }
+        let mut call = Self::new(Collective::Allreduce, T::DATATYPE, Some(op), send.len(), 0);
+        call.send = send.as_ptr().cast();
+        call.recv = recv.as_mut_ptr().cast();
+        Ok(call)
+    }
+
+    /// A reduction of every rank's `buffer` into every rank's `buffer`.
+    #[must_use]
+    pub fn allreduce_in_place<T: Element>(buffer: &'a mut [T], op: Op) -> Self {
+        let mut call = Self::new(Collective::Allreduce, T::DATATYPE, Some(op), buffer.len(), 0);
+        call.recv = buffer.as_mut_ptr().cast();
+        call.send = call.recv;
+        call
+    }
+
+    /// A broadcast of `count` elements at `buffer`.
+    ///
+    /// # Safety
+    /// `buffer` is valid for reading and writing `count` elements, holds values of `datatype` at the
+    /// root, and nobody else uses it, until the call has completed.
+    #[must_use]
+    #[allow(unsafe_code)] // the promise that the C boundary makes
+    pub unsafe fn bcast_raw(buffer: *mut u8, count: usize, datatype: Datatype, root: usize) -> Self {
+        let mut call = Self::new(Collective::Bcast, datatype, None, count, root);
+        call.recv = buffer;
+        call.send = buffer;
+        call
+    }
+
+    /// A reduction to `root`; `send` null means in place.
+    ///
+    /// # Safety
+    /// `send` (or `recv`, when in place) is valid for reading, and at the root `recv` for writing,
+    /// `count` elements of `datatype`; the two do not overlap; nobody else writes to either, or reads
+    /// `recv`, until the call has completed.
+    #[must_use]
+    #[allow(unsafe_code)] // the promise that the C boundary makes
+    pub unsafe fn reduce_raw(
+        send: *const u8,
+        recv: *mut u8,
+        count: usize,
+        datatype: Datatype,
+        op: Op,
+        root: usize,
+    ) -> Self {
+        let mut call = Self::new(Collective::Reduce, datatype, Some(op), count, root);
+        call.recv = recv;
+        call.send = if send.is_null() { recv } else { send };
+        call
+    }
+
+    /// A reduction for all; `send` null means in place.
+    ///
+    /// # Safety
+    /// As for [`reduce_raw`](Self::reduce_raw), every rank being a root.
+    #[must_use]
+    #[allow(unsafe_code)] // the promise that the C boundary makes
+    pub unsafe fn allreduce_raw(send: *const u8, recv: *mut u8, count: usize, datatype: Datatype, op: Op) -> Self {
+        let mut call = Self::new(Collective::Allreduce, datatype, Some(op), count, 0);
+        call.recv = recv;
+        call.send = if send.is_null() { recv } else { send };
+        call
+    }
+
+    /// Length of one rank's vector in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.count.saturating_mul(self.datatype.size())
+    }
+
+    /// The collective.
+    #[must_use]
+    pub fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    /// Checks what can be checked without the other ranks, for `rank` of `size`.
+    #[inline]
+    pub(crate) fn check(&self, rank: usize, size: usize) -> Result<()> {
+        let defined = self.op.as_ref().is_none_or(|op| op.is_defined_for(self.datatype));
+        let fits = self.count <= isize::MAX as usize / self.datatype.size();
+        let needs_recv = match self.collective {
+            Collective::Barrier => false,
+            Collective::Reduce => self.root == rank,
+            Collective::Bcast | Collective::Allreduce => true,
+        };
+        let has_send = !self.send.is_null() || matches!(self.collective, Collective::Barrier);
+        let has_buffers = self.count == 0 || (has_send && !(needs_recv && self.recv.is_null()));
+        if self.root < size && defined && fits && has_buffers {
+            return Ok(());
+        }
+        Err(self.complain(size))
+    }
+
+    #[cold]
+    fn complain(&self, size: usize) -> Error {
+        let what = if self.root >= size {
+            format!("root {} is not a rank of this communicator (0 to {})", self.root, size - 1)
+        } else if let Some(op) = self.op.as_ref().filter(|op| !op.is_defined_for(self.datatype)) {
+            format!("operator {} is not defined for {}", op.name(), self.datatype.name())
+        } else if self.bytes() > isize::MAX as usize {
+            format!("count {} of {} is more than memory can hold", self.count, self.datatype.name())
+        } else {
+            format!("{} needs a buffer of {} elements here, got none", self.collective, self.count)
+        };
+        Error::InvalidArgument(format!("{}: {what}", self.collective))
+    }
+
+    /// What every rank must agree on: `(packed, count)`.
+    #[inline]
+    pub(crate) fn signature(&self) -> Signature {
+        let op = self.op.as_ref().map_or(0, op_code);
+        let packed = u64::from(self.collective as u8)
+            | u64::from(self.datatype.code()) << 8
+            | u64::from(op) << 16
+            | (self.root as u64) << 32;
+        Signature { packed, count: self.count as u64 }
+    }
+}
+
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.signature().fmt(f)
+    }
+}
+
+/// What every rank must agree on, as two words for shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) packed: u64,
+    pub(crate) count: u64,
+}
+
+const USER_OP: u8 = 200;
+
+/// Operators as a byte: user operators cannot be told apart across processes, only by whether they commute.
+fn op_code(op: &Op) -> u8 {
+    match op {
+        Op::Builtin(operator) => operator.code() + 1,
+        Op::User(user) => USER_OP + u8::from(user.is_commutative()),
+    }
+}
+
+impl fmt::Display for Signature {
+    /// For instance `bcast(count 4, f64, root 2)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let byte = |i: u32| u8::try_from((self.packed >> (8 * i)) & 0xff).unwrap_or(0);
+        let Some(collective) = Collective::from_code(byte(0)) else { return f.write_str("nothing") };
+        if collective == Collective::Barrier {
+            return f.write_str("barrier()");
+        }
+        let datatype = Datatype::from_code(byte(1)).map_or("unknown datatype", |d| d.name());
+        write!(f, "{collective}(count {}, {datatype}", self.count)?;
+        match byte(2) {
+            0 => {}
+            USER_OP => f.write_str(", user operator that does not commute")?,
+            code if code > USER_OP => f.write_str(", user operator")?,
+            code => match reduce_kernels::Operator::from_code(code - 1) {
+                Some(op) => write!(f, ", {}", op.name())?,
+                None => f.write_str(", unknown operator")?,
+            },
+        }
+        if collective == Collective::Allreduce { f.write_str(")") } else { write!(f, ", root {})", self.packed >> 32) }
+    }
+}
+
+fn lengths(send: usize, recv: usize) -> Error {
+    Error::InvalidArgument(format!("send holds {send} elements but recv {recv}: they must be equally long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reduce_kernels::Operator;
+
+    #[test]
+    fn signatures_read_like_calls() {
+        let mut buffer = [0.0f64; 4];
+        assert_eq!(Call::bcast(&mut buffer, 2).signature().to_string(), "bcast(count 4, f64, root 2)");
+        let call = Call::allreduce_in_place(&mut buffer, Op::Builtin(Operator::Sum));
+        assert_eq!(call.signature().to_string(), "allreduce(count 4, f64, sum)");
+        assert_eq!(Call::barrier().signature().to_string(), "barrier()");
+    }
+
+    #[test]
+    fn wrong_arguments_are_named() {
+        let mut buffer = [0.0f64; 4];
+        let error = Call::bcast(&mut buffer, 7).check(0, 4).expect_err("no such root");
+        assert!(error.to_string().contains("root 7"), "{error}");
+        let error = Call::allreduce_in_place(&mut buffer, Op::Builtin(Operator::Band)).check(0, 4);
+        assert!(error.expect_err("band on doubles").to_string().contains("band"), "names the operator");
+        assert!(Call::reduce(&[1, 2], &mut [0], Op::Builtin(Operator::Sum), 0).is_err(), "lengths differ");
+        let call = Call::reduce(&[1, 2], &mut [], Op::Builtin(Operator::Sum), 0).expect("recv may be empty");
+        assert!(call.check(0, 2).is_err(), "but not at the root");
+        assert!(call.check(1, 2).is_ok());
+    }
+}

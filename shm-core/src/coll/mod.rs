@@ -1,0 +1,28 @@
+//! The collectives of one node: every one a state machine that is polled.
+
+pub(crate) mod sm;
+
+use crate::error::Result;
+use crate::ring::Ring;
+
+/// What a poll has found.
+pub(crate) type Poll = std::task::Poll<()>;
+
+/// A collective in progress on this rank.
+pub(crate) trait Progress {
+    /// Goes on as far as the peers' flags allow, without waiting.
+    fn poll(&mut self, ring: &mut Ring) -> Result<Poll>;
+
+    /// The rank whose flag is looked at next, if it is a single one: for messages of the watchdog.
+    fn awaits(&self) -> Option<usize>;
+}
+
+/// Ends a poll with `Pending` unless the condition holds.
+macro_rules! wait_for {
+    ($condition:expr) => {
+        if !$condition {
+            return Ok(std::task::Poll::Pending);
+        }
+    };
+}
+pub(crate) use wait_for;

@@ -1,0 +1,124 @@
+//! Reduce and allreduce of medium vectors: each rank copies its chunk into its cells; the root, or
+//! every rank, reduces straight from all ranks' cells. One step a chunk, pipelined.
+#![allow(unsafe_code)] // copies between user buffers and shared memory
+
+use crate::call::{Call, Collective};
+use crate::coll::sm::chunks::Chunks;
+use crate::coll::sm::fold::fold;
+use crate::coll::{Poll, Progress};
+use crate::error::Result;
+use crate::ring::{Ring, Span};
+
+/// Chunks that a rank may be ahead of its own reading.
+const AHEAD: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct Reduce<'a> {
+    call: Call<'a>,
+    chunks: Chunks,
+    /// Chunks whose step is taken; their spans, from `done` on, by chunk modulo `AHEAD`.
+    taken: usize,
+    spans: [Span; AHEAD],
+    /// Chunks that this rank has published.
+    put: usize,
+    /// Chunks that this rank has reduced, or need not reduce.
+    done: usize,
+    /// The rank whose part of chunk `done` is looked for next.
+    next: usize,
+    receives: bool,
+}
+
+impl<'a> Reduce<'a> {
+    pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
+        let chunks = Chunks::new(ring, &call, 2);
+        let receives = call.collective == Collective::Allreduce || ring.rank() == call.root;
+        Self { call, chunks, taken: 0, spans: [Span::default(); AHEAD], put: 0, done: 0, next: 0, receives }
+    }
+
+    /// The step of `chunk`; all ranks take them in the order of chunks.
+    fn span(&mut self, ring: &mut Ring, chunk: usize) -> Span {
+        if chunk == self.taken {
+            self.spans[chunk % AHEAD] = ring.take(self.chunks.bytes(chunk));
+            self.taken += 1;
+        }
+        self.spans[chunk % AHEAD]
+    }
+
+    /// Publishes the next chunk, if the ring has room; true if it did.
+    fn put(&mut self, ring: &mut Ring) -> bool {
+        if self.put == self.chunks.number() || self.put == self.done + AHEAD {
+            return false;
+        }
+        let span = self.span(ring, self.put);
+        let is_root = self.call.collective == Collective::Reduce && self.receives;
+        if !is_root {
+            if !ring.may_write(span) {
+                return false;
+            }
+            // SAFETY: in the call's buffer, whose length the chunks were cut from.
+            let from = unsafe { self.call.send.add(self.chunks.offset(self.put)) };
+            let to = ring.cells(ring.rank(), span);
+            // SAFETY: nobody reads these cells until they are published; the span has room.
+            unsafe { to.copy_from_nonoverlapping(from, self.chunks.bytes(self.put)) };
+            ring.publish(span);
+        }
+        self.put += 1;
+        if !self.receives {
+            ring.consumed(span.end());
+            self.done = self.put;
+        }
+        true
+    }
+
+    /// Reduces the oldest chunk, if all ranks have published it; true if it did.
+    fn reduce(&mut self, ring: &mut Ring) -> Result<bool> {
+        if self.done == self.put {
+            return Ok(false);
+        }
+        let span = self.span(ring, self.done);
+        while self.next < ring.size() {
+            if self.next != ring.rank() && !ring.published(self.next, span)? {
+                return Ok(false);
+            }
+            self.next += 1;
+        }
+        if let Some(op) = &self.call.op {
+            let (offset, bytes) = (self.chunks.offset(self.done), self.chunks.bytes(self.done));
+            // SAFETY: in the call's buffer.
+            let own = unsafe { self.call.send.add(offset) };
+            // SAFETY: in the call's buffer, which this rank has because it receives.
+            let to = unsafe { self.call.recv.add(offset) };
+            let from = ring.cell_sources(span, 0, own);
+            // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
+            // `to` is either `own` or apart from all sources.
+            unsafe { fold(op, self.call.datatype, to, from, bytes) };
+        }
+        if self.done == 0 {
+            ring.all_have_reached(span.step);
+        }
+        ring.consumed(span.end());
+        self.done += 1;
+        self.next = 0;
+        Ok(true)
+    }
+}
+
+impl Progress for Reduce<'_> {
+    fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
+        loop {
+            let put = self.put(ring);
+            let reduced = self.reduce(ring)?;
+            if self.done == self.chunks.number() {
+                ring.leave();
+                return Ok(Poll::Ready(()));
+            }
+            if !put && !reduced {
+                return Ok(Poll::Pending);
+            }
+        }
+    }
+
+    fn awaits(&self) -> Option<usize> {
+        (self.done < self.put).then_some(self.next)
+    }
+}

@@ -1,0 +1,64 @@
+//! Reduce and allreduce of small vectors in one step: each rank publishes its vector beside its
+//! flag; the root, or every rank, reads all of them and reduces in rank order. One flag's way.
+#![allow(unsafe_code)] // copies between user buffers and shared memory
+
+use crate::call::{Call, Collective};
+use crate::coll::sm::fold::fold;
+use crate::coll::{Poll, Progress, wait_for};
+use crate::error::Result;
+use crate::ring::{Ring, Span};
+
+#[derive(Debug)]
+pub(crate) struct Reduce<'a> {
+    call: Call<'a>,
+    span: Span,
+    announced: bool,
+    next: usize,
+}
+
+impl<'a> Reduce<'a> {
+    #[inline]
+    pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
+        Self { call, span: ring.take(0), announced: false, next: 0 }
+    }
+
+    /// Reduces what all ranks have published.
+    #[inline]
+    fn finish(&self, ring: &mut Ring) {
+        let Some(op) = &self.call.op else { return };
+        let from = ring.all_inline(self.span, self.call.send);
+        // SAFETY: every rank has published as many bytes (same signature) and keeps them until this
+        // rank leaves; `recv` is this rank's, valid for as many, and may only be `send`.
+        unsafe { fold(op, self.call.datatype, self.call.recv, from, self.call.bytes()) };
+    }
+}
+
+impl Progress for Reduce<'_> {
+    #[inline]
+    fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
+        let everywhere = self.call.collective == Collective::Allreduce;
+        let receives = everywhere || ring.rank() == self.call.root;
+        if !self.announced {
+            wait_for!(ring.may_write(self.span));
+            // SAFETY: just allowed, not yet published; the form is chosen for at most INLINE_BYTES,
+            // and `send` holds the call's bytes.
+            unsafe { ring.put_inline(self.span, self.call.send, self.call.bytes()) };
+            ring.publish(self.span);
+            self.announced = true;
+        }
+        if receives {
+            while self.next < ring.size() {
+                wait_for!(self.next == ring.rank() || ring.published(self.next, self.span)?);
+                self.next += 1;
+            }
+            self.finish(ring);
+            ring.all_have_reached(self.span.step);
+        }
+        ring.leave();
+        Ok(Poll::Ready(()))
+    }
+
+    fn awaits(&self) -> Option<usize> {
+        self.announced.then_some(self.next)
+    }
+}

@@ -1,0 +1,141 @@
+//! SM: collectives by copy-in and copy-out through the communicator's own shared memory
+//! (dissertation, section 5.2.2), with small payloads beside the flag.
+//!
+//! | form | payload | steps | who reads whom |
+//! |---|---|---|---|
+//! | `flat` | beside the flag | 1 | all read the root, or the root reads all, or all read all |
+//! | `tree` | beside the flag | 1 or 2 | radix-8 trees, for many ranks |
+//! | `direct` | cells | 1 a chunk | as `flat`, pipelined by chunks |
+//! | `slice` | cells | 2 a chunk | each rank reduces its slice of every chunk from all ranks' cells |
+
+mod barrier;
+mod bcast;
+mod chunks;
+mod direct;
+mod flat;
+mod fold;
+mod slice;
+mod tree;
+
+use crate::call::{Call, Collective};
+use crate::coll::{Poll, Progress};
+use crate::error::Result;
+use crate::ring::Ring;
+use crate::segment::layout::INLINE_BYTES;
+
+/// How a collective is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A single rank: at most a copy.
+    Alone,
+    Flat,
+    Tree,
+    Direct,
+    Slice,
+}
+
+impl Form {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Flat => "sm/flat",
+            Self::Tree => "sm/tree",
+            Self::Direct => "sm/direct",
+            Self::Slice => "sm/slice",
+        }
+    }
+}
+
+/// Chooses the form from what all ranks know alike: ranks, sizes and settings.
+pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
+    let (size, bytes) = (ring.size(), call.bytes());
+    let settings = ring.job().settings();
+    if size == 1 {
+        return Form::Alone;
+    }
+    if bytes <= INLINE_BYTES {
+        // A tree adds partial sums; and where ranks share cores each of its levels costs switches.
+        let partial = matches!(call.collective, Collective::Reduce | Collective::Allreduce);
+        let tree = size >= settings.tree_min_ranks && ring.job().own_cores() && !(partial && settings.reproducible);
+        return if tree { Form::Tree } else { Form::Flat };
+    }
+    match call.collective {
+        Collective::Barrier | Collective::Bcast => Form::Direct,
+        // With few ranks the root alone keeps up with what the others copy in.
+        Collective::Reduce if size <= 3 => Form::Direct,
+        Collective::Reduce | Collective::Allreduce => {
+            if bytes < settings.slice_min_bytes { Form::Direct } else { Form::Slice }
+        }
+    }
+}
+
+/// Any collective in any form.
+#[derive(Debug)]
+pub(crate) enum Operation<'a> {
+    Done,
+    FlatBarrier(barrier::Flat),
+    TreeBarrier(barrier::Dissemination),
+    FlatBcast(bcast::Flat<'a>),
+    TreeBcast(tree::Bcast<'a>),
+    CellBcast(bcast::Pipelined<'a>),
+    FlatReduce(flat::Reduce<'a>),
+    TreeReduce(tree::Reduce<'a>),
+    DirectReduce(direct::Reduce<'a>),
+    SliceReduce(slice::Reduce<'a>),
+}
+
+impl<'a> Operation<'a> {
+    /// Enters the operation on this rank.
+    #[inline]
+    pub(crate) fn begin(ring: &mut Ring, call: Call<'a>) -> Self {
+        ring.enter(call.signature());
+        match (call.collective, choose(ring, &call)) {
+            (_, Form::Alone) => {
+                fold::alone(&call);
+                Self::Done
+            }
+            (Collective::Barrier, Form::Tree) => Self::TreeBarrier(barrier::Dissemination::new(ring)),
+            (Collective::Barrier, _) => Self::FlatBarrier(barrier::Flat::new(ring)),
+            (Collective::Bcast, Form::Flat) => Self::FlatBcast(bcast::Flat::new(ring, call)),
+            (Collective::Bcast, Form::Tree) => Self::TreeBcast(tree::Bcast::new(ring, call)),
+            (Collective::Bcast, _) => Self::CellBcast(bcast::Pipelined::new(ring, call)),
+            (_, Form::Flat) => Self::FlatReduce(flat::Reduce::new(ring, call)),
+            (_, Form::Tree) => Self::TreeReduce(tree::Reduce::new(ring, call)),
+            (_, Form::Direct) => Self::DirectReduce(direct::Reduce::new(ring, call)),
+            (_, Form::Slice) => Self::SliceReduce(slice::Reduce::new(ring, call)),
+        }
+    }
+}
+
+impl Progress for Operation<'_> {
+    #[inline]
+    fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
+        match self {
+            Self::Done => Ok(Poll::Ready(())),
+            Self::FlatBarrier(op) => op.poll(ring),
+            Self::TreeBarrier(op) => op.poll(ring),
+            Self::FlatBcast(op) => op.poll(ring),
+            Self::TreeBcast(op) => op.poll(ring),
+            Self::CellBcast(op) => op.poll(ring),
+            Self::FlatReduce(op) => op.poll(ring),
+            Self::TreeReduce(op) => op.poll(ring),
+            Self::DirectReduce(op) => op.poll(ring),
+            Self::SliceReduce(op) => op.poll(ring),
+        }
+    }
+
+    fn awaits(&self) -> Option<usize> {
+        match self {
+            Self::Done => None,
+            Self::FlatBarrier(op) => op.awaits(),
+            Self::TreeBarrier(op) => op.awaits(),
+            Self::FlatBcast(op) => op.awaits(),
+            Self::TreeBcast(op) => op.awaits(),
+            Self::CellBcast(op) => op.awaits(),
+            Self::FlatReduce(op) => op.awaits(),
+            Self::TreeReduce(op) => op.awaits(),
+            Self::DirectReduce(op) => op.awaits(),
+            Self::SliceReduce(op) => op.awaits(),
+        }
+    }
+}

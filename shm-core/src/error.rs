@@ -1,0 +1,67 @@
+//! What can go wrong on one node, each with a sentence that a user can act on.
+
+use std::io;
+
+/// Result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of the intra-node engine.
+///
+/// [`Error::PeerDied`], [`Error::Mismatch`] and [`Error::Aborted`] end the whole job: the same error
+/// is returned by the pending and all later operations of every surviving rank.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A rank ended without finalizing.
+    #[error("rank {rank} (pid {pid}) died without finalizing; {operation}")]
+    PeerDied {
+        /// The dead rank, counted in the world.
+        rank: usize,
+        /// Its process id.
+        pid: u32,
+        /// What it, and this rank, were doing.
+        operation: String,
+    },
+    /// Ranks called different collectives, or the same one with different arguments.
+    #[error("mismatched collective: {0}")]
+    Mismatch(String),
+    /// A rank gave up and ended the job.
+    #[error("rank {rank} (pid {pid}) aborted the job: {why}")]
+    Aborted {
+        /// The rank that aborted, counted in the world.
+        rank: usize,
+        /// Its process id.
+        pid: u32,
+        /// The reason it gave.
+        why: String,
+    },
+    /// An argument that no rank count, root or datatype could make right.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(String),
+    /// The wait exceeded the configured limit.
+    #[error("timeout: {0}")]
+    Timeout(String),
+    /// A system call failed.
+    #[error("{api} failed: {reason}")]
+    System {
+        /// The call, as in its manual page.
+        api: &'static str,
+        /// The error's text, with what would help where that is known.
+        reason: String,
+    },
+    /// The ranks could not agree at start-up or in the making of a communicator.
+    #[error("start-up: {0}")]
+    Startup(String),
+}
+
+impl Error {
+    /// An error of the system call `api`.
+    pub(crate) fn system(api: &'static str, errno: nix::errno::Errno) -> Self {
+        Self::System { api, reason: format!("{} ({errno:?})", errno.desc()) }
+    }
+
+    /// An error of the standard library's wrapper around `api`.
+    pub(crate) fn io(api: &'static str, error: &io::Error) -> Self {
+        Self::System { api, reason: error.to_string() }
+    }
+}

@@ -1,0 +1,397 @@
+//! What all communicators of a node share: who lives, why the job ended, where ranks sleep.
+#![allow(unsafe_code)] // dereferences places in the job's own segment
+
+mod record;
+mod watch;
+
+pub use watch::{JobStatus, RankReport, list};
+
+use std::cell::{Cell, RefCell};
+use std::fs;
+
+use crate::call::Signature;
+use crate::error::{Error, Result};
+use crate::exchange::Exchange;
+use crate::segment::layout::{ABORT_WORDS, FINALIZED, Header, JobFlags, RUNNING, RankStatus, whole_pages};
+use crate::segment::{Backing, Place, Segment};
+use crate::settings::Settings;
+use crate::sync::{Ordering, Patience};
+use crate::sys::pidfd::{PidFd, ended};
+use crate::sys::{affinity, clock, futex};
+pub(crate) use record::Reason;
+
+/// Most ranks on one node.
+pub const MAX_RANKS: usize = 256;
+
+/// How often a waiting rank looks at its peers' lives, in nanoseconds.
+const HEALTH_EVERY_NS: u64 = 20_000_000;
+
+/// The ranks of one job on this node.
+#[derive(Debug)]
+pub struct Job {
+    segment: Segment,
+    flags: Place<JobFlags>,
+    status: Vec<Place<RankStatus>>,
+    rank: usize,
+    pids: Vec<u32>,
+    lives: RefCell<Vec<Option<PidFd>>>,
+    checked_ns: Cell<u64>,
+    settings: Settings,
+    patience: Patience,
+    own_cores: bool,
+    placement: String,
+}
+
+/// What every rank tells the others at start-up.
+struct Introduction {
+    node: String,
+    pid: u32,
+    settings: String,
+    cores: Vec<usize>,
+}
+
+impl Job {
+    /// Brings the ranks of one node together. Collective over `exchange`.
+    ///
+    /// # Errors
+    /// Ranks on several nodes, more than [`MAX_RANKS`], settings that differ, or no shared memory
+    /// that all can map.
+    pub fn together(exchange: &mut dyn Exchange, settings: Settings) -> Result<Self> {
+        let (rank, size) = (exchange.rank(), exchange.size());
+        if size > MAX_RANKS {
+            return Err(Error::Startup(format!("{size} ranks on one node: at most {MAX_RANKS} are supported")));
+        }
+        let own = Introduction::own(&settings)?;
+        let words = exchange.allgather(own.to_text().as_bytes()).map_err(|e| Error::Startup(e.to_string()))?;
+        let peers: Vec<Introduction> = words.iter().map(|w| Introduction::from_text(w)).collect::<Result<_>>()?;
+        agree(&peers)?;
+        let (own_cores, patience, placement) = placement(&peers, &settings);
+
+        let status_at = size_of::<Header>() + size_of::<JobFlags>();
+        let bytes = whole_pages(status_at + size * size_of::<RankStatus>());
+        let segment = Segment::together(exchange, "han-job", size, bytes, &backings(&settings))?;
+        let flags = segment.place(size_of::<Header>());
+        let status: Vec<_> = (0..size).map(|r| segment.place(status_at + r * size_of::<RankStatus>())).collect();
+        let pids: Vec<u32> = peers.iter().map(|p| p.pid).collect();
+        // Threads share one life; a process that has its own is watched.
+        let watched = |pid: u32| (pid != std::process::id()).then(|| PidFd::open(pid));
+        let lives = pids.iter().map(|&pid| watched(pid).transpose()).collect::<Result<_>>()?;
+        let _ = futex::register_barrier();
+        let job = Self {
+            segment,
+            flags,
+            status,
+            rank,
+            pids,
+            lives: RefCell::new(lives),
+            checked_ns: Cell::new(0),
+            settings,
+            patience,
+            own_cores,
+            placement,
+        };
+        job.status(rank).pid.store(std::process::id(), Ordering::Relaxed);
+        job.status(rank).state.store(RUNNING, Ordering::Release);
+        // Nobody judges a peer before all have said that they run.
+        exchange.allgather(b"").map_err(|e| Error::Startup(e.to_string()))?;
+        Ok(job)
+    }
+
+    /// This rank in the world.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Ranks of the world on this node.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.pids.len()
+    }
+
+    /// The settings that all ranks agreed on.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// How ranks wait, from ranks against cores.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// True if every rank has a core to itself.
+    pub(crate) fn own_cores(&self) -> bool {
+        self.own_cores
+    }
+
+    /// Ranks, cores, and what follows for waiting, in words.
+    #[must_use]
+    pub fn placement(&self) -> &str {
+        &self.placement
+    }
+
+    /// The kind of memory that all ranks could map.
+    #[must_use]
+    pub fn backing(&self) -> Backing {
+        self.segment.backing()
+    }
+
+    #[inline]
+    fn flags(&self) -> &JobFlags {
+        // SAFETY: the place was made by this job's segment, which lives as long as the job.
+        unsafe { self.flags.get() }
+    }
+
+    fn status(&self, rank: usize) -> &RankStatus {
+        // SAFETY: as above.
+        unsafe { self.status[rank].get() }
+    }
+
+    /// Wakes whoever sleeps; to be called after every store that a peer may wait for.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        self.flags().bell.ring(futex::wake_all);
+    }
+
+    /// Where this node's ranks sleep.
+    pub(crate) fn bell(&self) -> &crate::sync::Bell {
+        &self.flags().bell
+    }
+
+    /// An error if the job has ended: the same on every rank.
+    ///
+    /// # Errors
+    /// Why the job ended.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if self.flags().abort.is_taken() { Err(self.reason(None)) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn reason(&self, operation: Option<&str>) -> Error {
+        for _ in 0..1000 {
+            if let Some(words) = self.flags().abort.get() {
+                return Reason::from_words(&words).into_error(operation);
+            }
+            affinity::yield_now();
+        }
+        let why = "the reason was lost with the rank that wrote it".to_owned();
+        Error::Aborted { rank: self.rank, pid: std::process::id(), why }
+    }
+
+    /// Ends the job on every rank with `reason`, unless it has ended already; returns what all see.
+    #[cold]
+    pub(crate) fn end(&self, reason: &Reason, operation: Option<&str>) -> Error {
+        self.flags().abort.set(&reason.to_words::<ABORT_WORDS>());
+        self.ring();
+        self.reason(operation)
+    }
+
+    /// Ends the job on every rank because this rank wants it.
+    pub fn abort(&self, why: &str) -> Error {
+        self.end(&Reason::aborted(self.rank, std::process::id(), why), None)
+    }
+
+    /// Looks at the peers' lives, at most every 20 ms; `operation` is what this rank waits in.
+    ///
+    /// # Errors
+    /// The job has ended, or a peer has died and so ended it.
+    pub(crate) fn health(&self, operation: &str) -> Result<()> {
+        if self.flags().abort.is_taken() {
+            return Err(self.reason(Some(operation)));
+        }
+        let now = clock::now_ns();
+        if now.saturating_sub(self.checked_ns.get()) < HEALTH_EVERY_NS {
+            return Ok(());
+        }
+        self.checked_ns.set(now);
+        let mut lives = self.lives.borrow_mut();
+        for rank in ended(&lives) {
+            if self.has_finalized(rank) {
+                lives[rank] = None; // its end was a good one: no need to look again
+                continue;
+            }
+            return Err(self.end(&Reason::died(rank, self.pids[rank]), Some(operation)));
+        }
+        Ok(())
+    }
+
+    /// True if `rank` has finalized.
+    pub(crate) fn has_finalized(&self, rank: usize) -> bool {
+        self.status(rank).state.load(Ordering::Acquire) == FINALIZED
+    }
+
+    /// A peer as messages name it: `rank 2 (pid 4711)`.
+    #[must_use]
+    pub fn name(&self, rank: usize) -> String {
+        format!("rank {rank} (pid {})", self.pids[rank])
+    }
+
+    /// As [`name`](Self::name), with what the kernel says of the process where that explains a wait.
+    pub(crate) fn name_and_state(&self, rank: usize) -> String {
+        let pid = self.pids[rank];
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        match state {
+            Some('T' | 't') => format!("rank {rank} (pid {pid}, stopped)"),
+            Some('Z') | None => format!("rank {rank} (pid {pid}, ended)"),
+            Some(_) => format!("rank {rank} (pid {pid})"),
+        }
+    }
+
+    /// Writes down for onlookers that this rank waits for world ranks `missing`.
+    pub(crate) fn note_wait(&self, communicator: u32, sequence: u32, signature: Signature, missing: &[usize]) {
+        let own = self.status(self.rank);
+        own.packed.store(signature.packed, Ordering::Relaxed);
+        own.count.store(signature.count, Ordering::Relaxed);
+        own.sequence.store(sequence, Ordering::Relaxed);
+        own.communicator.store(communicator, Ordering::Relaxed);
+        for (word, bits) in own.missing.iter().enumerate() {
+            let here = missing.iter().filter(|&&rank| rank / 64 == word);
+            bits.store(here.fold(0, |bits, rank| bits | 1 << (rank % 64)), Ordering::Relaxed);
+        }
+        if own.waiting_since_ns.load(Ordering::Relaxed) == 0 {
+            own.waiting_since_ns.store(clock::now_ns(), Ordering::Release);
+        }
+    }
+
+    /// Writes down that the wait is over.
+    pub(crate) fn note_progress(&self) {
+        self.status(self.rank).waiting_since_ns.store(0, Ordering::Release);
+    }
+
+    /// Marks this rank as finalized: from now on its end is no death.
+    pub fn finalize(&self) {
+        self.status(self.rank).state.store(FINALIZED, Ordering::Release);
+        self.ring();
+    }
+}
+
+/// The kinds of segment to try, in order.
+pub(crate) fn backings(settings: &Settings) -> Vec<Backing> {
+    settings.backing.map_or_else(|| vec![Backing::Memfd, Backing::DevShm], |only| vec![only])
+}
+
+impl Introduction {
+    fn own(settings: &Settings) -> Result<Self> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let pids = fs::read_link("/proc/self/ns/pid").map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
+        let cores = affinity::allowed_cores()?;
+        Ok(Self {
+            node: format!("{}/{pids}", boot.trim()),
+            pid: std::process::id(),
+            settings: settings.to_string(),
+            cores,
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
+        format!("{}\n{}\n{}\n{}", self.node, self.pid, self.settings, cores.join(","))
+    }
+
+    fn from_text(bytes: &[u8]) -> Result<Self> {
+        let text = String::from_utf8_lossy(bytes);
+        let lines: Vec<&str> = text.split('\n').collect();
+        let parsed = match lines[..] {
+            [node, pid, settings, cores] => pid.parse().ok().map(|pid| Self {
+                node: node.to_owned(),
+                pid,
+                settings: settings.to_owned(),
+                cores: cores.split(',').filter_map(|core| core.parse().ok()).collect(),
+            }),
+            _ => None,
+        };
+        parsed.ok_or_else(|| Error::Startup(format!("a rank introduced itself with {text:?}: another build of han?")))
+    }
+}
+
+/// All on one node, all with the same settings.
+fn agree(peers: &[Introduction]) -> Result<()> {
+    for (rank, peer) in peers.iter().enumerate() {
+        if peer.node != peers[0].node {
+            return Err(Error::Startup(format!(
+                "ranks 0 and {rank} do not run on the same node (or not in the same process namespace): \
+                 this version connects the ranks of one node only"
+            )));
+        }
+        if peer.settings != peers[0].settings {
+            return Err(Error::Startup(format!(
+                "settings differ: rank 0 has {}, rank {rank} has {}: set HAN_SET and HAN_REPRODUCIBLE alike on all ranks",
+                peers[0].settings, peer.settings
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// How ranks wait, and why: from how many of them compete for the most loaded core.
+fn placement(peers: &[Introduction], settings: &Settings) -> (bool, Patience, String) {
+    let mut load = std::collections::BTreeMap::<usize, f64>::new();
+    for peer in peers {
+        for &core in &peer.cores {
+            #[allow(clippy::cast_precision_loss)] // small numbers
+            let share = 1.0 / peer.cores.len() as f64;
+            *load.entry(core).or_default() += share;
+        }
+    }
+    #[allow(clippy::cast_precision_loss)] // small numbers
+    let size = peers.len() as f64;
+    let busiest = load.values().copied().fold(0.0, f64::max);
+    let quota = affinity::cgroup_quota();
+    let per_core = quota.map_or(busiest, |quota| busiest.max(size / quota));
+    // Shares of a core are sums of fractions: leave room for their rounding.
+    let own_cores = settings.assume_own_cores.unwrap_or(per_core < 1.0 + 1e-6);
+    let mut patience = if own_cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
+    patience.spins = settings.spins.unwrap_or(patience.spins);
+    patience.yields = settings.yields.unwrap_or(patience.yields);
+    let words = format!(
+        "{} ranks on {} cores{}: {per_core:.2} ranks on the busiest core, so waiting is {} polls, {} yields, then sleep",
+        peers.len(),
+        load.len(),
+        quota.map_or(String::new(), |q| format!(" (control group allows {q:.2})")),
+        patience.spins,
+        patience.yields,
+    );
+    (own_cores, patience, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(cores: &[usize]) -> Introduction {
+        Introduction { node: "n".into(), pid: 1, settings: "s".into(), cores: cores.to_vec() }
+    }
+
+    #[test]
+    fn waiting_follows_the_busiest_core() {
+        let settings = Settings::default();
+        let (_, own, _) = placement(&[peer(&[0, 1]), peer(&[0, 1])], &settings);
+        assert_eq!(own, Patience::OWN_CORE);
+        let (_, own, _) = placement(&[peer(&[0]), peer(&[1])], &settings);
+        assert_eq!(own, Patience::OWN_CORE);
+        let (_, shared, words) = placement(&[peer(&[0]), peer(&[0])], &settings);
+        assert_eq!(shared, Patience::SHARED_CORE, "{words}");
+        let (_, shared, _) = placement(&[peer(&[0, 1]), peer(&[0, 1]), peer(&[0, 1])], &settings);
+        assert_eq!(shared, Patience::SHARED_CORE);
+    }
+
+    #[test]
+    fn introductions_survive_their_text() {
+        let own = Introduction::own(&Settings::default()).expect("this process has an affinity mask");
+        let again = Introduction::from_text(own.to_text().as_bytes()).expect("what was written can be read");
+        assert_eq!((again.pid, again.cores, again.node), (own.pid, own.cores, own.node));
+        assert!(Introduction::from_text(b"something else").is_err());
+    }
+
+    #[test]
+    fn differing_settings_are_named() {
+        let mut other = peer(&[0]);
+        other.settings = "t".into();
+        let error = agree(&[peer(&[0]), other]).expect_err("they differ");
+        assert!(error.to_string().contains("rank 1"), "{error}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Looking at the jobs of this node from outside, through the segments that their ranks hold open.
+#![allow(unsafe_code)] // dereferences places in segments that it maps
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::call::Signature;
+use crate::error::{Error, Result};
+use crate::job::MAX_RANKS;
+use crate::segment::Segment;
+use crate::segment::layout::{FINALIZED, Header, JobFlags, RUNNING, RankStatus};
+use crate::sync::Ordering;
+use crate::sys::clock;
+
+/// One job on this node.
+#[derive(Debug, Clone)]
+pub struct JobStatus {
+    /// Tells the job from others: its segment's random number.
+    pub id: u64,
+    /// Ranks on this node.
+    pub size: usize,
+    /// Each rank, in order.
+    pub ranks: Vec<RankReport>,
+}
+
+/// What one rank does.
+#[derive(Debug, Clone)]
+pub struct RankReport {
+    /// The rank in the world.
+    pub rank: usize,
+    /// Its process id.
+    pub pid: u32,
+    /// `starting`, `computing`, `waiting`, `finalized`, or `dead`.
+    pub state: &'static str,
+    /// The operation that it waits in, with its number and communicator.
+    pub operation: Option<String>,
+    /// How long it has waited.
+    pub age_ms: Option<u64>,
+    /// World ranks that it waits for.
+    pub missing: Vec<usize>,
+}
+
+/// All jobs of this node whose processes this user may look at.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn list() -> Result<Vec<JobStatus>> {
+    let mut jobs = BTreeMap::new();
+    for process in fs::read_dir("/proc").map_err(|e| Error::io("opendir /proc", &e))?.flatten() {
+        if !process.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
+            continue;
+        }
+        let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
+        for file in files.flatten() {
+            let Ok(target) = fs::read_link(file.path()) else { continue };
+            let target = target.to_string_lossy();
+            if target.starts_with("/memfd:han-job") || target.starts_with("/dev/shm/han-") {
+                // Ends between the listing and the opening are no error: the job has gone.
+                if let Some(status) = look(&file.path()) {
+                    jobs.entry(status.id).or_insert(status);
+                }
+            }
+        }
+    }
+    Ok(jobs.into_values().collect())
+}
+
+fn look(path: &Path) -> Option<JobStatus> {
+    let segment = Segment::inspect(path).ok()?;
+    let header = segment.header();
+    let size = header.size.load(Ordering::Relaxed) as usize;
+    let status_at = size_of::<Header>() + size_of::<JobFlags>();
+    let is_job = header.cell_bytes.load(Ordering::Relaxed) == 0;
+    if !is_job || size > MAX_RANKS || status_at + size * size_of::<RankStatus>() > segment.bytes() {
+        return None;
+    }
+    let ranks = (0..size).map(|rank| {
+        let place = segment.place::<RankStatus>(status_at + rank * size_of::<RankStatus>());
+        // SAFETY: the segment lives until the end of this function, the report holds no reference.
+        report(rank, unsafe { place.get() })
+    });
+    Some(JobStatus { id: header.cookie.load(Ordering::Relaxed), size, ranks: ranks.collect() })
+}
+
+fn report(rank: usize, status: &RankStatus) -> RankReport {
+    let pid = status.pid.load(Ordering::Relaxed);
+    let since = status.waiting_since_ns.load(Ordering::Acquire);
+    let alive = Path::new(&format!("/proc/{pid}")).exists();
+    let state = match status.state.load(Ordering::Acquire) {
+        FINALIZED => "finalized",
+        RUNNING if !alive => "dead",
+        RUNNING if since != 0 => "waiting",
+        RUNNING => "computing",
+        _ => "starting",
+    };
+    let mut report = RankReport { rank, pid, state, operation: None, age_ms: None, missing: Vec::new() };
+    if state == "waiting" {
+        let signature = Signature {
+            packed: status.packed.load(Ordering::Relaxed),
+            count: status.count.load(Ordering::Relaxed),
+        };
+        let (sequence, communicator) =
+            (status.sequence.load(Ordering::Relaxed), status.communicator.load(Ordering::Relaxed));
+        report.operation = Some(format!("{signature} #{sequence} on communicator {communicator}"));
+        report.age_ms = Some(clock::now_ns().saturating_sub(since) / 1_000_000);
+        report.missing = (0..MAX_RANKS)
+            .filter(|rank| status.missing[rank / 64].load(Ordering::Relaxed) >> (rank % 64) & 1 == 1)
+            .collect();
+    }
+    report
+}

@@ -1,0 +1,43 @@
+//! Collectives between the processes of one node, over lock-free shared memory.
+//!
+//! [`job::Job`] is what the ranks of a node share, [`comm::LocalComm`] a group of them that does
+//! collectives, [`call::Call`] one collective as data. Every collective is a state machine that is
+//! polled; nothing here knows of a network. `ARCHITECTURE.md` has the map.
+
+pub mod sync;
+
+#[cfg(not(loom))]
+mod coll;
+#[cfg(not(loom))]
+mod ring;
+#[cfg(not(loom))]
+pub mod call;
+#[cfg(not(loom))]
+pub mod comm;
+#[cfg(not(loom))]
+pub mod error;
+#[cfg(not(loom))]
+pub mod exchange;
+#[cfg(not(loom))]
+pub mod job;
+#[cfg(not(loom))]
+pub mod owned;
+#[cfg(not(loom))]
+pub mod segment;
+#[cfg(not(loom))]
+pub mod settings;
+#[cfg(not(loom))]
+pub mod sys;
+#[cfg(not(loom))]
+pub mod tree;
+
+#[cfg(not(loom))]
+pub use {
+    call::{Call, Collective},
+    comm::{LocalComm, Ticket},
+    error::{Error, Result},
+    exchange::{Exchange, ExchangeError},
+    job::Job,
+    owned::{Owned, OwnedCall},
+    settings::Settings,
+};

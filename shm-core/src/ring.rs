@@ -1,0 +1,395 @@
+//! One communicator's memory as a rank sees it: slots and cells of every rank, walked step by step.
+//!
+//! A collective is a sequence of steps. Each step has, per rank, one slot (a flag with room for a
+//! small payload) and as many consecutive cells as its payload needs. All ranks take the same steps
+//! in the same order, whether they write in them or not, so a step's number names its place on every
+//! rank. A rank may write to a step's place once every rank has consumed the step that had it before.
+#![allow(unsafe_code)] // reads and writes memory that other processes map
+
+use std::rc::Rc;
+
+use crate::call::Signature;
+use crate::error::{Error, Result};
+use crate::exchange::Exchange;
+use crate::job::Job;
+use crate::segment::layout::{
+    HISTORY, Header, INLINE_BYTES, PAGE, RING, RankFlags, StepSlot, whole_pages,
+};
+use crate::segment::{Place, Segment};
+use crate::sync::{OpRecord, Ordering, before};
+
+/// Ranks from which on cells are small, so that a segment of 256 ranks stays modest.
+const MANY_RANKS: usize = 32;
+
+/// The slots and cells of a communicator, and how far this rank has come in them.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    job: Rc<Job>,
+    flags: Vec<Place<RankFlags>>,
+    cells: Vec<*mut u8>,
+    cell_bytes: usize,
+    rank: usize,
+    /// World rank of each rank.
+    world: Vec<usize>,
+    id: u32,
+    /// The next step that nobody has taken.
+    step: u32,
+    /// Every peer is known to have consumed the steps before this one.
+    recycled: u32,
+    /// Operations entered so far.
+    sequence: u32,
+    /// Covers the signatures of all operations entered so far.
+    chain: u32,
+    signature: Signature,
+    /// Room for a pointer to each rank's contribution, so that no operation allocates.
+    sources: Vec<*const u8>,
+    /// Kept mapped for the places above.
+    _segment: Segment,
+}
+
+impl Ring {
+    /// Makes the memory of a communicator together: collective over `exchange`.
+    pub(crate) fn together(exchange: &mut dyn Exchange, job: Rc<Job>, id: u32, world: Vec<usize>) -> Result<Self> {
+        let size = world.len();
+        let cell_bytes = if size <= MANY_RANKS { PAGE } else { PAGE / 4 };
+        let cells_at = whole_pages(size_of::<RankFlags>());
+        let stride = whole_pages(cells_at + RING as usize * cell_bytes);
+        let first = whole_pages(size_of::<Header>());
+        let bytes = first + size * stride;
+        let mut segment = Segment::together(exchange, "han-comm", size, bytes, &[job.backing()])?;
+        segment.forget_file();
+        segment.header().cell_bytes.store(u32::try_from(cell_bytes).unwrap_or(0), Ordering::Relaxed);
+        let flags = (0..size).map(|r| segment.place(first + r * stride)).collect();
+        let ring_bytes = RING as usize * cell_bytes;
+        let cells = (0..size).map(|r| segment.bytes_at(first + r * stride + cells_at, ring_bytes)).collect();
+        Ok(Self {
+            job,
+            flags,
+            cells,
+            cell_bytes,
+            rank: exchange.rank(),
+            world,
+            id,
+            step: 0,
+            recycled: 0,
+            sequence: 0,
+            chain: 0,
+            signature: Signature { packed: 0, count: 0 },
+            sources: Vec::with_capacity(size),
+            _segment: segment,
+        })
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.flags.len()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn job(&self) -> &Rc<Job> {
+        &self.job
+    }
+
+    pub(crate) fn world(&self) -> &[usize] {
+        &self.world
+    }
+
+    pub(crate) fn cell_bytes(&self) -> usize {
+        self.cell_bytes
+    }
+
+    pub(crate) fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    #[inline]
+    fn flags(&self, rank: usize) -> &RankFlags {
+        // SAFETY: the place was made by the segment that this ring keeps mapped.
+        unsafe { self.flags[rank].get() }
+    }
+
+    #[inline]
+    fn slot(&self, rank: usize, step: u32) -> &StepSlot {
+        &self.flags(rank).slots[(step % RING) as usize]
+    }
+
+    /// Begins an operation: from here on peers can see what this rank does.
+    #[inline]
+    pub(crate) fn enter(&mut self, signature: Signature) {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.chain = mix(self.chain, signature);
+        self.signature = signature;
+        let own = self.flags(self.rank);
+        own.history[self.sequence as usize % HISTORY].enter(
+            self.sequence,
+            self.chain,
+            signature.packed,
+            signature.count,
+        );
+        own.entered.0.store(self.sequence, Ordering::Release);
+    }
+
+    /// Takes the next step with room for `bytes` in consecutive cells (0: the slot alone).
+    ///
+    /// All ranks take the same steps with the same sizes.
+    #[inline]
+    pub(crate) fn take(&mut self, bytes: usize) -> Span {
+        let cells = self.cells_for(bytes);
+        // A span is aligned to its own power of two, so it never wraps around the ring's end.
+        let step = self.step.wrapping_add(cells - 1) & !(cells - 1);
+        self.step = step.wrapping_add(cells);
+        Span { step, cells }
+    }
+
+    fn cells_for(&self, bytes: usize) -> u32 {
+        let cells = bytes.div_ceil(self.cell_bytes).next_power_of_two().max(1);
+        debug_assert!(cells <= RING as usize);
+        u32::try_from(cells).unwrap_or(RING)
+    }
+
+    /// Largest payload of which `spans` can be in flight at a time.
+    pub(crate) fn largest(&self, spans: usize) -> usize {
+        (RING as usize / spans) * self.cell_bytes
+    }
+
+    /// True once this rank may write to the place of `span`: all ranks have consumed what was there.
+    #[inline]
+    pub(crate) fn may_write(&mut self, span: Span) -> bool {
+        let needed = span.end().wrapping_sub(RING);
+        if !before(self.recycled, needed) {
+            return true;
+        }
+        self.look_at_watermarks();
+        !before(self.recycled, needed)
+    }
+
+    #[cold]
+    fn look_at_watermarks(&mut self) {
+        let mut least = self.step;
+        for rank in (0..self.size()).filter(|&rank| rank != self.rank) {
+            let consumed = self.flags(rank).consumed.get();
+            if before(consumed, least) {
+                least = consumed;
+            }
+        }
+        self.recycled = least;
+    }
+
+    /// Every peer was seen in the operation whose first step is `step`: it has consumed all before.
+    #[inline]
+    pub(crate) fn all_have_reached(&mut self, step: u32) {
+        if before(self.recycled, step) {
+            self.recycled = step;
+        }
+    }
+
+    /// Copies `bytes` at `from` into this rank's slot of `span`, beside the flag.
+    ///
+    /// # Safety
+    /// [`may_write`](Self::may_write) has allowed it, the span is not yet published, `bytes` is at
+    /// most [`INLINE_BYTES`] and `from` is valid for that many.
+    #[inline]
+    pub(crate) unsafe fn put_inline(&self, span: Span, from: *const u8, bytes: usize) {
+        debug_assert!(bytes <= INLINE_BYTES);
+        self.slot(self.rank, span.step).write(|to| {
+            // SAFETY: the slot has room for INLINE_BYTES, only this rank writes to it, nobody reads it
+            // before it is published, and user memory does not overlap the segment.
+            unsafe { to.copy_from_nonoverlapping(from, bytes) }
+        });
+    }
+
+    /// The payload beside `rank`'s flag of `span`.
+    #[inline]
+    pub(crate) fn inline(&self, rank: usize, span: Span) -> *const u8 {
+        self.slot(rank, span.step).read(|from| from)
+    }
+
+    /// The cells of `rank` in `span`.
+    #[inline]
+    pub(crate) fn cells(&self, rank: usize, span: Span) -> *mut u8 {
+        // In bounds: a span lies within the ring, whose length was checked when the pointer was made.
+        self.cells[rank].wrapping_add((span.step % RING) as usize * self.cell_bytes)
+    }
+
+    /// Every rank's payload beside its flag of `span`, in rank order, with `own` for this rank's.
+    #[inline]
+    pub(crate) fn all_inline(&mut self, span: Span, own: *const u8) -> &[*const u8] {
+        let mut sources = std::mem::take(&mut self.sources);
+        sources.clear();
+        sources.extend((0..self.size()).map(|rank| if rank == self.rank { own } else { self.inline(rank, span) }));
+        self.sources = sources;
+        &self.sources
+    }
+
+    /// `own`, then the payload beside the flags of `ranks`.
+    pub(crate) fn inline_sources(
+        &mut self,
+        span: Span,
+        own: *const u8,
+        ranks: impl Iterator<Item = usize>,
+    ) -> &[*const u8] {
+        let mut sources = std::mem::take(&mut self.sources);
+        sources.clear();
+        sources.push(own);
+        sources.extend(ranks.map(|rank| self.inline(rank, span)));
+        self.sources = sources;
+        &self.sources
+    }
+
+    /// Every rank's cells of `span`, from `offset` on, in rank order, with `own` for this rank's.
+    pub(crate) fn cell_sources(&mut self, span: Span, offset: usize, own: *const u8) -> &[*const u8] {
+        let mut sources = std::mem::take(&mut self.sources);
+        sources.clear();
+        sources.extend((0..self.size()).map(|rank| {
+            if rank == self.rank { own } else { self.cells(rank, span).wrapping_add(offset).cast_const() }
+        }));
+        self.sources = sources;
+        &self.sources
+    }
+
+    /// Announces this rank's part of `span`.
+    #[inline]
+    pub(crate) fn publish(&self, span: Span) {
+        self.slot(self.rank, span.step).publish(span.step, self.chain);
+        self.job.ring();
+    }
+
+    /// True once `peer` has announced its part of `span`.
+    ///
+    /// # Errors
+    /// The peer does not do the same operation as this rank, or did not do so before.
+    #[inline]
+    pub(crate) fn published(&self, peer: usize, span: Span) -> Result<bool> {
+        match self.slot(peer, span.step).published(span.step) {
+            None => Ok(false),
+            Some(chain) if chain == self.chain => Ok(true),
+            Some(_) => Err(self.explain_mismatch(peer)),
+        }
+    }
+
+    /// This rank will not read anything of the steps before `step` again.
+    #[inline]
+    pub(crate) fn consumed(&self, step: u32) {
+        self.flags(self.rank).consumed.advance(step);
+        self.job.ring();
+    }
+
+    /// Ends an operation: all its steps are consumed.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        self.consumed(self.step);
+    }
+
+    /// Ranks that have not entered this rank's operation.
+    pub(crate) fn not_entered(&self) -> Vec<usize> {
+        let entered = |rank: usize| self.flags(rank).entered.0.load(Ordering::Acquire);
+        (0..self.size()).filter(|&rank| before(entered(rank), self.sequence)).collect()
+    }
+
+    /// This rank's operation as messages name it.
+    pub(crate) fn operation(&self) -> String {
+        format!("{} #{} on communicator {}", self.signature, self.sequence, self.id)
+    }
+
+    pub(crate) fn signature(&self) -> Signature {
+        self.signature
+    }
+
+    /// Compares this rank's operation with what each peer says of the same one.
+    ///
+    /// # Errors
+    /// A peer does something else.
+    pub(crate) fn compare(&self) -> Result<()> {
+        let own = self.record(self.rank, self.sequence).get(self.sequence);
+        for peer in 0..self.size() {
+            let theirs = self.record(peer, self.sequence).get(self.sequence);
+            if theirs.is_some() && theirs != own {
+                return Err(self.explain_mismatch(peer));
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, rank: usize, sequence: u32) -> &OpRecord {
+        &self.flags(rank).history[sequence as usize % HISTORY]
+    }
+
+    /// Finds the first operation in which this rank and `peer` differ, and ends the job with it.
+    #[cold]
+    fn explain_mismatch(&self, peer: usize) -> Error {
+        // Older records may be written over meanwhile.
+        let oldest = self.sequence.wrapping_sub(RING - 4);
+        let sides = (0..RING - 3).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
+            let own = self.record(self.rank, sequence).get(sequence)?;
+            let theirs = self.record(peer, sequence).get(sequence)?;
+            let differ = (own.1, own.2) != (theirs.1, theirs.2);
+            let name = |(_, packed, count): (u32, u64, u64)| Signature { packed, count }.to_string();
+            differ.then(|| (sequence, name(own), name(theirs)))
+        });
+        // Both sides in the order of their ranks, so that the text is the same whoever finds it.
+        let (low, high) = (self.rank.min(peer), self.rank.max(peer));
+        let (low, high) = (self.job.name(self.world[low]), self.job.name(self.world[high]));
+        let text = match sides {
+            Some((sequence, own, theirs)) => {
+                let (first, second) = if self.rank < peer { (own, theirs) } else { (theirs, own) };
+                let id = self.id;
+                format!("operation #{sequence} on communicator {id}: {low} called {first}, but {high} called {second}")
+            }
+            None => format!(
+                "{low} and {high} have called different operations on communicator {}, more than {} operations ago",
+                self.id,
+                RING - 4
+            ),
+        };
+        self.job.end(&crate::job::Reason::mismatch(text), None)
+    }
+}
+
+/// A step with its consecutive cells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) step: u32,
+    cells: u32,
+}
+
+impl Span {
+    /// The first step after it.
+    #[inline]
+    pub(crate) fn end(self) -> u32 {
+        self.step.wrapping_add(self.cells)
+    }
+}
+
+/// Folds an operation's signature into the chain of all before it.
+#[inline]
+fn mix(chain: u32, signature: Signature) -> u32 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = (u64::from(chain) ^ signature.packed).wrapping_mul(ODD);
+    hash = (hash ^ (hash >> 29) ^ signature.count).wrapping_mul(ODD);
+    #[allow(clippy::cast_possible_truncation)] // the upper half is the better mixed one
+    let folded = (hash >> 32) as u32;
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chain_tells_signatures_apart() {
+        let signature = |packed, count| Signature { packed, count };
+        let a = mix(0, signature(1, 0));
+        assert_ne!(a, mix(0, signature(2, 0)));
+        assert_ne!(a, mix(0, signature(1, 1)));
+        assert_ne!(mix(a, signature(1, 0)), a);
+        let ab = mix(mix(0, signature(1, 5)), signature(2, 5));
+        let ba = mix(mix(0, signature(2, 5)), signature(1, 5));
+        assert_ne!(ab, ba, "order matters");
+    }
+}

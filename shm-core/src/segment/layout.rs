@@ -1,0 +1,150 @@
+//! Where everything stands in shared memory. Structs here hold atomics only; all of them are valid
+//! when zeroed, which is how the kernel hands them out.
+
+use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Slot, Watermark};
+
+/// First word of every segment.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
+/// Raised when the meaning of a field changes without its place changing.
+pub const VERSION: u32 = 1;
+/// Steps that may be in flight: slots, and cells, of every rank.
+pub const RING: u32 = 64;
+/// Operations whose signatures each rank keeps for its peers to look at.
+pub const HISTORY: usize = 2 * RING as usize;
+/// Segments are cut at page borders so that each rank's part lies on its own pages.
+pub const PAGE: usize = 4096;
+/// Words of payload beside a flag.
+pub const INLINE_WORDS: usize = 15;
+/// Payload that rides in the flag's lines.
+pub const INLINE_BYTES: usize = 8 * INLINE_WORDS;
+/// Words of an abort record: kind, rank and pid, length, then text.
+pub const ABORT_WORDS: usize = 64;
+
+/// The flag and inline payload of one step.
+pub type StepSlot = Slot<INLINE_WORDS>;
+/// Why the job ended.
+pub type AbortRecord = Latch<ABORT_WORDS>;
+
+/// What a segment begins with; written by its maker before anybody else maps it.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`layout_hash`] of the build that made it.
+    pub layout: AtomicU64,
+    /// A random value that tells this segment from every other.
+    pub cookie: AtomicU64,
+    /// Ranks that share it.
+    pub size: AtomicU32,
+    /// Bytes of one cell; 0 in a job segment.
+    pub cell_bytes: AtomicU32,
+    /// Threads that still hold an in-process segment.
+    pub holders: AtomicU32,
+}
+
+/// The flags of one rank in a communicator; its cells follow on the next page.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct RankFlags {
+    /// How far this rank has read.
+    pub consumed: Watermark,
+    /// Sequence number of the newest operation that this rank has entered.
+    pub entered: Entered,
+    /// Signatures of the newest operations, by sequence number.
+    pub history: [OpRecord; HISTORY],
+    /// One slot for each step in flight.
+    pub slots: [StepSlot; RING as usize],
+}
+
+/// A counter alone on its lines.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Entered(pub AtomicU32);
+
+/// The life of one rank, in the job's segment.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct RankStatus {
+    /// Process id.
+    pub pid: AtomicU32,
+    /// One of the constants below.
+    pub state: AtomicU32,
+    /// Since when the rank waits in shared-memory operation `packed`; 0 while it does not.
+    pub waiting_since_ns: AtomicU64,
+    /// Signature of the operation that it waits in, or has waited in last.
+    pub packed: AtomicU64,
+    /// Count of that operation.
+    pub count: AtomicU64,
+    /// Its sequence number in the communicator.
+    pub sequence: AtomicU32,
+    /// The communicator's number.
+    pub communicator: AtomicU32,
+    /// World ranks 0 to 255 that it waits for, a bit each.
+    pub missing: [AtomicU64; 4],
+}
+
+/// [`RankStatus::state`]: not yet attached.
+pub const ABSENT: u32 = 0;
+/// [`RankStatus::state`]: attached, not finalized.
+pub const RUNNING: u32 = 1;
+/// [`RankStatus::state`]: finalized; its end is no death.
+pub const FINALIZED: u32 = 2;
+
+/// The start of a job's segment; the ranks' [`RankStatus`] follow.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct JobFlags {
+    /// Why the job ended, if it did.
+    pub abort: AbortRecord,
+    /// Where ranks sleep.
+    pub bell: Bell,
+}
+
+const _: () = assert!(size_of::<Header>() == 128);
+const _: () = assert!(size_of::<StepSlot>() == 128);
+const _: () = assert!(size_of::<Watermark>() == 128);
+const _: () = assert!(size_of::<OpRecord>() == 32);
+const _: () = assert!(size_of::<RankFlags>() == 256 + 32 * HISTORY + 128 * RING as usize);
+const _: () = assert!(size_of::<RankStatus>() == 128);
+const _: () = assert!(size_of::<AbortRecord>() == 640);
+const _: () = assert!(size_of::<Bell>() == 128);
+const _: () = assert!(RING.is_power_of_two() && HISTORY.is_power_of_two());
+// Each operation takes at least one step, and no rank enters one that lies more than a ring ahead of
+// what all have consumed; so no record is written again while a peer may look at it.
+const _: () = assert!(HISTORY >= 2 * RING as usize);
+
+/// Changes whenever two builds could disagree about the bytes of a segment.
+#[must_use]
+pub const fn layout_hash() -> u64 {
+    let parts = [
+        VERSION as u64,
+        size_of::<Header>() as u64,
+        size_of::<RankFlags>() as u64,
+        size_of::<RankStatus>() as u64,
+        size_of::<JobFlags>() as u64,
+        RING as u64,
+        HISTORY as u64,
+        INLINE_WORDS as u64,
+        PAGE as u64,
+    ];
+    let package = env!("CARGO_PKG_VERSION").as_bytes();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut i = 0;
+    while i < parts.len() {
+        hash = (hash ^ parts[i]).wrapping_mul(0x0100_0000_01b3);
+        i += 1;
+    }
+    i = 0;
+    while i < package.len() {
+        hash = (hash ^ package[i] as u64).wrapping_mul(0x0100_0000_01b3);
+        i += 1;
+    }
+    hash
+}
+
+/// `bytes` rounded up to whole pages.
+#[must_use]
+pub const fn whole_pages(bytes: usize) -> usize {
+    bytes.div_ceil(PAGE) * PAGE
+}

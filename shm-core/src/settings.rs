@@ -1,0 +1,186 @@
+//! Everything about the engine that can be set. Read once, the same on all ranks (checked).
+
+use std::fmt;
+
+use crate::segment::Backing;
+
+/// The settings of the intra-node engine.
+///
+/// Thresholds that decide how a collective runs must agree on all ranks; start-up checks that.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The only kind of segment to try; `None` tries memfd, then `/dev/shm`.
+    pub backing: Option<Backing>,
+    /// Largest pipelined piece of a message.
+    pub chunk_bytes: usize,
+    /// Allreduce up to this size per rank lets every rank read every vector; larger ones are reduced
+    /// by slices.
+    pub slice_min_bytes: usize,
+    /// From this many ranks on, small messages travel along trees, if every rank has a core.
+    pub tree_min_ranks: usize,
+    /// The result must not depend on the algorithm: no partial sums in trees.
+    pub reproducible: bool,
+    /// Whether every rank has a core to itself; `None` finds out.
+    pub assume_own_cores: Option<bool>,
+    /// Polls before the core is first given away; `None` chooses from ranks and cores.
+    pub spins: Option<u32>,
+    /// Times that the core is given away before sleeping; `None` chooses.
+    pub yields: Option<u32>,
+    /// After this many seconds of waiting, say who is missing; 0 is never.
+    pub watchdog_s: f64,
+    /// After this many seconds of waiting, end the job with an error; 0 is never.
+    pub timeout_s: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            backing: None,
+            chunk_bytes: 16 * 1024,
+            slice_min_bytes: 8 * 1024,
+            tree_min_ranks: 32,
+            reproducible: false,
+            assume_own_cores: None,
+            spins: None,
+            yields: None,
+            watchdog_s: 30.0,
+            timeout_s: 0.0,
+        }
+    }
+}
+
+/// Name and meaning of every setting that [`Settings::set`] takes.
+pub const KEYS: &[(&str, &str)] = &[
+    ("backing", "kind of shared memory: auto, memfd, dev_shm"),
+    ("chunk_bytes", "largest pipelined piece of a message, a power of two from 4096 to 65536"),
+    ("slice_min_bytes", "from this size on, reductions are shared out by slices"),
+    ("tree_min_ranks", "from this many ranks on, small messages travel along trees"),
+    ("assume_own_cores", "whether every rank has a core to itself: auto, 0 or 1"),
+    ("spins", "polls before the core is first given away: auto or a number"),
+    ("yields", "times that the core is given away before sleeping: auto or a number"),
+    ("timeout_s", "seconds of waiting after which the job ends with an error; 0 is never"),
+];
+
+impl Settings {
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// A sentence that names the valid keys, or the values that the key takes.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "backing" => self.backing = parse_backing(value)?,
+            "chunk_bytes" => {
+                let bytes: usize = number(key, value)?;
+                if !bytes.is_power_of_two() || !(4096..=65536).contains(&bytes) {
+                    return Err(format!("chunk_bytes={value}: expected a power of two from 4096 to 65536"));
+                }
+                self.chunk_bytes = bytes;
+            }
+            "slice_min_bytes" => self.slice_min_bytes = number(key, value)?,
+            "tree_min_ranks" => {
+                self.tree_min_ranks = number(key, value)?;
+                if self.tree_min_ranks < 2 {
+                    return Err(format!("tree_min_ranks={value}: expected a number of at least 2"));
+                }
+            }
+            "assume_own_cores" => {
+                self.assume_own_cores = match value {
+                    "auto" => None,
+                    "0" => Some(false),
+                    "1" => Some(true),
+                    _ => return Err(format!("assume_own_cores={value}: expected auto, 0 or 1")),
+                }
+            }
+            "spins" => self.spins = auto_or_number(key, value)?,
+            "yields" => self.yields = auto_or_number(key, value)?,
+            "timeout_s" => self.timeout_s = seconds(key, value)?,
+            _ => {
+                let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+                return Err(format!("unknown key {key:?}: valid keys are {}", keys.join(", ")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of `key` as [`set`](Self::set) would take it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<String> {
+        let auto = |n: Option<u32>| n.map_or_else(|| "auto".to_owned(), |n| n.to_string());
+        Some(match key {
+            "backing" => self.backing.map_or_else(|| "auto".to_owned(), |b| b.to_string()),
+            "chunk_bytes" => self.chunk_bytes.to_string(),
+            "slice_min_bytes" => self.slice_min_bytes.to_string(),
+            "tree_min_ranks" => self.tree_min_ranks.to_string(),
+            "assume_own_cores" => auto(self.assume_own_cores.map(u32::from)),
+            "spins" => auto(self.spins),
+            "yields" => auto(self.yields),
+            "timeout_s" => self.timeout_s.to_string(),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (key, _) in KEYS {
+            write!(f, "{key}={} ", self.get(key).unwrap_or_default())?;
+        }
+        write!(f, "reproducible={}", self.reproducible)
+    }
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{key}={value}: expected a whole number"))
+}
+
+fn auto_or_number(key: &str, value: &str) -> Result<Option<u32>, String> {
+    if value == "auto" { Ok(None) } else { number(key, value).map(Some) }
+}
+
+/// A finite number of seconds that is not negative.
+///
+/// # Errors
+/// A sentence that says so.
+pub fn seconds(key: &str, value: &str) -> Result<f64, String> {
+    match value.parse::<f64>() {
+        Ok(s) if s.is_finite() && s >= 0.0 => Ok(s),
+        _ => Err(format!("{key}={value}: expected a number of seconds, 0 or more")),
+    }
+}
+
+fn parse_backing(value: &str) -> Result<Option<Backing>, String> {
+    match value {
+        "auto" => Ok(None),
+        "memfd" => Ok(Some(Backing::Memfd)),
+        "dev_shm" => Ok(Some(Backing::DevShm)),
+        "heap" => Ok(Some(Backing::Heap)),
+        _ => Err(format!("backing={value}: expected auto, memfd or dev_shm")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_takes_what_it_shows() {
+        let mut settings = Settings::default();
+        for (key, _) in KEYS {
+            let value = settings.get(key).expect("every key has a value");
+            settings.set(key, &value).expect("a shown value is a valid one");
+        }
+        assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let mut settings = Settings::default();
+        let unknown = settings.set("chunk", "1").expect_err("unknown key");
+        assert!(unknown.contains("chunk_bytes") && unknown.contains("tree_min_ranks"), "{unknown}");
+        for (key, value) in [("chunk_bytes", "5000"), ("chunk_bytes", "x"), ("timeout_s", "-1"), ("backing", "file")] {
+            let error = settings.set(key, value).expect_err("a bad value");
+            assert!(error.contains("expected"), "{error}");
+        }
+    }
+}

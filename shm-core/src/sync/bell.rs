@@ -1,0 +1,67 @@
+//! Sleeping until somebody publishes something, without a fence on the publisher's fast path.
+
+use super::primitive::{AtomicU32, Ordering};
+
+/// An event count for all ranks of a node.
+///
+/// A publisher stores its flag and then looks at `sleepers` with a plain load. What makes this safe
+/// against a sleeper that has just looked at the flag is the sleeper's barrier, which runs on every
+/// publisher's core between the two (`membarrier`; see `README.md`). Sleeps are bounded besides.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Bell {
+    sleepers: AtomicU32,
+    rings: AtomicU32,
+}
+
+impl Bell {
+    /// Nobody sleeps; the same as zeroed memory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { sleepers: AtomicU32::new(0), rings: AtomicU32::new(0) }
+    }
+
+    /// To be called after every store that somebody may wait for; calls `wake` if there are sleepers.
+    #[inline]
+    pub fn ring(&self, wake: impl FnOnce(&AtomicU32)) {
+        // B1 (Relaxed): ordered after the caller's flag by the sleeper's barrier between B2 and B3.
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
+            self.ring_slowly(wake);
+        }
+    }
+
+    #[cold]
+    fn ring_slowly(&self, wake: impl FnOnce(&AtomicU32)) {
+        // B4 (Release): a sleeper that sees the new count (B3) sees the flag that was stored before.
+        self.rings.fetch_add(1, Ordering::Release);
+        wake(&self.rings);
+    }
+
+    /// Sleeps once, unless `ready` holds.
+    ///
+    /// `barrier` must order this thread's announcement before its look at the flag, and on every
+    /// other rank that rank's flag before its look at `sleepers`. `sleep(word, value)` sleeps while
+    /// `word` holds `value`, for a bounded time.
+    pub fn sleep_unless(
+        &self,
+        ready: impl FnOnce() -> bool,
+        barrier: impl FnOnce(),
+        sleep: impl FnOnce(&AtomicU32, u32),
+    ) {
+        // B2: announced before the look at the flag. Test: bell_loses_no_ring.
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        // B3 (Acquire): taken before the look, so a ring after the look changes the word. Pairs with B4.
+        let rings = self.rings.load(Ordering::Acquire);
+        barrier();
+        if !ready() {
+            sleep(&self.rings, rings);
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        Self::new()
+    }
+}

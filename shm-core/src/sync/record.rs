@@ -1,0 +1,57 @@
+//! What a rank is doing, for peers that compare or report.
+
+use super::primitive::{AtomicU32, AtomicU64, Ordering};
+
+/// What a rank says of one of its operations, for peers that compare or report.
+#[derive(Debug)]
+#[repr(C, align(32))]
+pub struct OpRecord {
+    sequence: AtomicU32,
+    chain: AtomicU32,
+    packed: AtomicU64,
+    count: AtomicU64,
+}
+
+impl OpRecord {
+    /// No operation; the same as zeroed memory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            sequence: AtomicU32::new(0),
+            chain: AtomicU32::new(0),
+            packed: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// Enters an operation: `sequence` counts from 1, `chain` covers it and all before.
+    #[inline]
+    pub fn enter(&self, sequence: u32, chain: u32, packed: u64, count: u64) {
+        self.packed.store(packed, Ordering::Relaxed);
+        self.count.store(count, Ordering::Relaxed);
+        self.chain.store(chain, Ordering::Relaxed);
+        // H1 (Release): publishes the signature. Pairs with H2.
+        // Test: record_is_whole.
+        self.sequence.store(sequence, Ordering::Release);
+    }
+
+    /// `(chain, packed, count)` of operation `sequence`, if this record still holds it.
+    ///
+    /// Must not be asked for an operation so old that the owner may be writing over it.
+    #[must_use]
+    pub fn get(&self, sequence: u32) -> Option<(u32, u64, u64)> {
+        // H2 (Acquire): pairs with H1.
+        if self.sequence.load(Ordering::Acquire) != sequence {
+            return None;
+        }
+        let packed = self.packed.load(Ordering::Relaxed);
+        let count = self.count.load(Ordering::Relaxed);
+        Some((self.chain.load(Ordering::Relaxed), packed, count))
+    }
+}
+
+impl Default for OpRecord {
+    fn default() -> Self {
+        Self::new()
+    }
+}

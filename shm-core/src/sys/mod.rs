@@ -1,0 +1,11 @@
+//! The only system calls of the engine, each behind a safe function where the kernel keeps it safe.
+//!
+//! Nothing here knows what a rank or a collective is.
+
+pub mod affinity;
+pub mod clock;
+pub mod futex;
+pub mod limits;
+pub mod map;
+pub mod pidfd;
+pub mod process;

@@ -1,0 +1,45 @@
+//! The life of another process, without the races of process ids.
+#![allow(unsafe_code)] // pidfd_open has no safe wrapper in nix
+
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::error::{Error, Result};
+
+/// A handle on a process that stays true when its id is used again.
+#[derive(Debug)]
+pub struct PidFd(OwnedFd);
+
+impl PidFd {
+    /// Opens the process `pid`.
+    ///
+    /// # Errors
+    /// The process has already ended and was reaped, or this kernel has no `pidfd_open`.
+    pub fn open(pid: u32) -> Result<Self> {
+        let pid = libc::pid_t::try_from(pid).map_err(|_| Error::system("pidfd_open", Errno::EINVAL))?;
+        // SAFETY: pidfd_open takes no pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0u32) };
+        let fd = RawFd::try_from(fd).unwrap_or(-1);
+        if fd < 0 {
+            return Err(Error::system("pidfd_open", Errno::last()));
+        }
+        // SAFETY: the kernel has just given this descriptor to us alone.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+/// Indices of those processes in `peers` that have ended.
+#[must_use]
+pub fn ended(peers: &[Option<PidFd>]) -> Vec<usize> {
+    let open = peers.iter().enumerate().filter_map(|(i, p)| p.as_ref().map(|p| (i, p)));
+    let (index, mut fds): (Vec<usize>, Vec<PollFd<'_>>) =
+        open.map(|(i, p)| (i, PollFd::new(p.0.as_fd(), PollFlags::POLLIN))).unzip();
+    match poll(&mut fds, PollTimeout::ZERO) {
+        Ok(n) if n > 0 => {
+            index.into_iter().zip(fds).filter(|(_, fd)| fd.any().unwrap_or(false)).map(|(i, _)| i).collect()
+        }
+        _ => Vec::new(),
+    }
+}

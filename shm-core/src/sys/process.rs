@@ -1,0 +1,137 @@
+//! What a launcher and its ranks need from the kernel beyond `std::process`: children that die with
+//! their parent, adoption of orphans, and descriptors handed down by number.
+//!
+//! Everything is a safe function; each `unsafe` block below carries its proof.
+
+#![allow(unsafe_code)] // pre_exec, prctl, sigaction and raw descriptors have no safe interface in std or nix
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal};
+
+/// Sends `signal` to the child when the thread that spawns it ends, even by `kill -9` of its process.
+///
+/// The tie holds through `exec`, but not for the child's own children, and the kernel drops it when a
+/// set-user-id program is executed. A child that finds its parent gone already ends at once.
+pub fn die_with_parent(command: &mut Command, signal: Signal) {
+    let parent = nix::unistd::getpid();
+    let tie = move || {
+        nix::sys::prctl::set_pdeathsig(signal)?;
+        // A parent that died before prctl sends no signal: then this process has been adopted.
+        if nix::unistd::getppid() == parent { Ok(()) } else { Err(io::Error::from(io::ErrorKind::BrokenPipe)) }
+    };
+    // SAFETY: `tie` runs between fork and exec and makes only the system calls prctl and getppid,
+    // which are async-signal-safe; it captures two integers, takes no lock and allocates nothing
+    // (an `io::Error` of a kind or of an errno is a plain value).
+    unsafe { command.pre_exec(tie) };
+}
+
+/// Starts the child with no signal blocked, whatever the parent blocks.
+pub fn unblock_signals(command: &mut Command) {
+    let unblock = || Ok(nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?);
+    // SAFETY: `unblock` runs between fork and exec and makes only the async-signal-safe call
+    // sigprocmask on a set on its own stack; it takes no lock and allocates nothing.
+    unsafe { command.pre_exec(unblock) };
+}
+
+/// Gives `signal` its default action in this process; an ignored signal stays ignored through `exec`.
+///
+/// # Errors
+/// The kernel's error, for a signal whose action cannot be set (`SIGKILL`, `SIGSTOP`).
+pub fn restore_default_action(signal: Signal) -> io::Result<()> {
+    // SAFETY: SIG_DFL installs no handler, so no code of this process can run in signal context.
+    unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
+    Ok(())
+}
+
+/// Makes this process the parent of every descendant that loses its own.
+///
+/// From then on `waitpid(-1)` failing with `ECHILD` proves that no descendant is left.
+///
+/// # Errors
+/// The kernel's error.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_child_subreaper(true)?)
+}
+
+/// Duplicates a descriptor that was inherited by number, and keeps the original from being inherited on.
+///
+/// The duplicate is closed on `exec`; the original stays open and belongs to nobody.
+///
+/// # Errors
+/// `InvalidInput` for the standard streams and negative numbers, `EBADF` where nothing is open there.
+pub fn duplicate_inherited(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd <= libc::STDERR_FILENO {
+        let why = format!("descriptor {fd} is not above the standard streams");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    // SAFETY: F_DUPFD_CLOEXEC reads no memory of this process; a number that is not open gives EBADF.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
+    nix::errno::Errno::result(copy)?;
+    // SAFETY: F_SETFD reads no memory of this process; it changes one flag of an open descriptor, and
+    // only what a later exec does with it.
+    let flagged = unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    nix::errno::Errno::result(flagged)?;
+    // SAFETY: `copy` was opened by the call above and nothing else knows its number, so this is its
+    // only owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Seek, SeekFrom, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn duplicate_refers_to_the_same_file() {
+        let mut original = tempfile::tempfile().unwrap();
+        let mut copy = File::from(duplicate_inherited(original.as_raw_fd()).unwrap());
+        copy.write_all(b"through the copy").unwrap();
+        original.seek(SeekFrom::Start(0)).unwrap();
+        let mut text = String::new();
+        original.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through the copy");
+        assert_ne!(copy.as_raw_fd(), original.as_raw_fd());
+    }
+
+    #[test]
+    fn standard_streams_and_closed_numbers_are_refused() {
+        for fd in [-1, 0, 1, 2] {
+            assert_eq!(duplicate_inherited(fd).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        assert_eq!(duplicate_inherited(1 << 20).unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
+
+    #[test]
+    fn child_dies_with_the_thread_that_spawned_it() {
+        let spawn = || {
+            let mut command = Command::new("/bin/sleep");
+            command.arg("600");
+            die_with_parent(&mut command, Signal::SIGKILL);
+            command.spawn().unwrap()
+        };
+        let mut child = std::thread::spawn(spawn).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn child_starts_with_no_signal_blocked() {
+        let mut blocked = SigSet::empty();
+        blocked.add(Signal::SIGUSR1);
+        blocked.thread_block().unwrap();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "kill -USR1 $$; exit 3"]);
+        unblock_signals(&mut command);
+        let status = command.status();
+        blocked.thread_unblock().unwrap();
+        assert_eq!(status.unwrap().signal(), Some(libc::SIGUSR1));
+    }
+}

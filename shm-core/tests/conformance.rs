@@ -1,0 +1,213 @@
+//! Every collective, 1 to 9 ranks, every root, counts around every internal boundary, in place or
+//! not, over every kind of segment, with exact results.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use reduce_kernels::{Op, Operator, UserOperator};
+use shm_core::segment::Backing;
+use shm_core::{Call, LocalComm, Settings};
+use support::{heap, idle, ranks};
+
+/// What rank `rank` contributes at `index` in the test with number `salt`.
+fn value(rank: usize, index: usize, salt: usize) -> i64 {
+    let mixed = (rank * 7919 + index * 104_729 + salt * 31) % 10_007;
+    i64::try_from(mixed).unwrap() - 5000
+}
+
+fn vector(rank: usize, count: usize, salt: usize) -> Vec<i64> {
+    (0..count).map(|index| value(rank, index, salt)).collect()
+}
+
+fn sum(size: usize, count: usize, salt: usize) -> Vec<i64> {
+    (0..count).map(|index| (0..size).map(|rank| value(rank, index, salt)).sum()).collect()
+}
+
+/// Counts of i64 around the inline limit, cells, the slice threshold, chunks, and beyond the ring.
+fn counts(settings: &Settings) -> Vec<usize> {
+    let mut counts = vec![0, 1, 2];
+    for bytes in [120, 4096, settings.slice_min_bytes, settings.chunk_bytes, 64 * 4096] {
+        let at = bytes / 8;
+        counts.extend([at.saturating_sub(1), at, at + 1]);
+    }
+    counts.extend([3 * settings.chunk_bytes / 8 + 5, 3 * 64 * 4096 / 8 + 77]);
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+fn every_collective(comm: &mut LocalComm, counts: &[usize]) {
+    let (rank, size) = (comm.rank(), comm.size());
+    let mut salt = 0;
+    for &count in counts {
+        for root in 0..size {
+            salt += 1;
+            comm.run(Call::barrier(), idle).unwrap();
+
+            let mut buffer = vector(rank, count, salt);
+            comm.run(Call::bcast(&mut buffer, root), idle).unwrap();
+            assert_eq!(buffer, vector(root, count, salt), "bcast count {count} root {root} rank {rank}");
+
+            let send = vector(rank, count, salt);
+            let mut recv = vec![77; count];
+            comm.run(Call::reduce(&send, &mut recv, Operator::Sum.into(), root).unwrap(), idle).unwrap();
+            let expected = if rank == root { sum(size, count, salt) } else { vec![77; count] };
+            assert_eq!(recv, expected, "reduce count {count} root {root} rank {rank}");
+            assert_eq!(send, vector(rank, count, salt), "reduce leaves what is sent");
+
+            let mut buffer = vector(rank, count, salt);
+            comm.run(Call::reduce_in_place(&mut buffer, Operator::Sum.into(), root), idle).unwrap();
+            let expected = if rank == root { sum(size, count, salt) } else { vector(rank, count, salt) };
+            assert_eq!(buffer, expected, "reduce in place count {count} root {root} rank {rank}");
+        }
+        let send = vector(rank, count, salt);
+        let mut recv = vec![77; count];
+        comm.run(Call::allreduce(&send, &mut recv, Operator::Sum.into()).unwrap(), idle).unwrap();
+        assert_eq!(recv, sum(size, count, salt), "allreduce count {count} rank {rank}");
+        let mut buffer = send;
+        comm.run(Call::allreduce_in_place(&mut buffer, Operator::Sum.into()), idle).unwrap();
+        assert_eq!(buffer, sum(size, count, salt), "allreduce in place count {count} rank {rank}");
+    }
+}
+
+fn with_backing(backing: Backing) -> Settings {
+    let mut settings = heap();
+    settings.backing = Some(backing);
+    settings
+}
+
+#[test]
+fn heap_is_exact_for_1_to_9_ranks() {
+    let settings = heap();
+    let counts = counts(&settings);
+    for size in 1..=9 {
+        ranks(size, &settings, |comm, _| every_collective(comm, &counts));
+    }
+}
+
+#[test]
+fn memfd_and_dev_shm_are_exact() {
+    for backing in [Backing::Memfd, Backing::DevShm] {
+        let settings = with_backing(backing);
+        let counts = counts(&settings);
+        for size in [2, 5] {
+            ranks(size, &settings, |comm, _| {
+                assert_eq!(comm.job().backing(), backing);
+                every_collective(comm, &counts);
+            });
+        }
+    }
+}
+
+#[test]
+fn trees_are_exact() {
+    // Few ranks in trees, as if there were a core for each; then many ranks.
+    let mut settings = heap();
+    settings.tree_min_ranks = 2;
+    settings.assume_own_cores = Some(true);
+    for size in [2, 3, 8, 9, 10] {
+        ranks(size, &settings, |comm, _| every_collective(comm, &[0, 1, 15]));
+    }
+}
+
+#[test]
+fn other_thresholds_are_exact() {
+    for (chunk_bytes, slice_min_bytes) in [(4096, 0), (65536, usize::MAX)] {
+        let mut settings = heap();
+        settings.chunk_bytes = chunk_bytes;
+        settings.slice_min_bytes = slice_min_bytes;
+        let counts = [16, 500, 513, 9000, 40_000];
+        for size in [2, 3, 4, 7] {
+            ranks(size, &settings, |comm, _| every_collective(comm, &counts));
+        }
+    }
+}
+
+#[test]
+fn many_ranks_are_exact() {
+    for size in [33, 256] {
+        ranks(size, &heap(), |comm, _| {
+            let (rank, size) = (comm.rank(), comm.size());
+            for count in [1, 15, 16, 3000] {
+                let mut buffer = vector(rank, count, 1);
+                comm.run(Call::allreduce_in_place(&mut buffer, Operator::Sum.into()), idle).unwrap();
+                assert_eq!(buffer, sum(size, count, 1), "allreduce of {count}");
+                let root = size - 2;
+                let mut buffer = vector(rank, count, 2);
+                comm.run(Call::bcast(&mut buffer, root), idle).unwrap();
+                assert_eq!(buffer, vector(root, count, 2), "bcast of {count}");
+            }
+            comm.run(Call::barrier(), idle).unwrap();
+        });
+    }
+}
+
+/// Composition of x -> a x + b modulo 2^16: associative, not commutative.
+fn compose(left: u32, right: u32) -> u32 {
+    let (a, b, c, d) = (left >> 16, left & 0xffff, right >> 16, right & 0xffff);
+    (a.wrapping_mul(c) & 0xffff) << 16 | (a.wrapping_mul(d).wrapping_add(b) & 0xffff)
+}
+
+#[test]
+fn operators_that_do_not_commute_keep_rank_order_in_every_form() {
+    let map = |rank: usize, index: usize| u32::try_from((rank * 40_503 + index * 977 + 3) % 0xffff_ffff).unwrap();
+    let mut trees = heap();
+    trees.tree_min_ranks = 2;
+    trees.assume_own_cores = Some(true);
+    for settings in [heap(), trees] {
+        for size in [1, 2, 3, 5, 9, 20] {
+            ranks(size, &settings, |comm, _| {
+                let (rank, size) = (comm.rank(), comm.size());
+                let op: Op = UserOperator::elementwise::<u32>(false, compose).into();
+                for count in [1, 30, 31, 2000, 3000, 20_000] {
+                    let expected: Vec<u32> =
+                        (0..count).map(|i| (0..size).map(|r| map(r, i)).reduce(compose).unwrap()).collect();
+                    let send: Vec<u32> = (0..count).map(|i| map(rank, i)).collect();
+                    let mut recv = vec![0; count];
+                    comm.run(Call::allreduce(&send, &mut recv, op.clone()).unwrap(), idle).unwrap();
+                    assert_eq!(recv, expected, "allreduce size {size} count {count}");
+                    for root in 0..size {
+                        let mut buffer = send.clone();
+                        comm.run(Call::reduce_in_place(&mut buffer, op.clone(), root), idle).unwrap();
+                        if rank == root {
+                            assert_eq!(buffer, expected, "reduce size {size} count {count} root {root}");
+                        }
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn several_outstanding_operations_complete_in_any_order() {
+    for size in [1, 2, 4] {
+        ranks(size, &heap(), |comm, _| {
+            let (rank, size) = (comm.rank(), comm.size());
+            for count in [1, 400, 9000] {
+                let sums = comm.start_owned(
+                    shm_core::OwnedCall::Allreduce(Operator::Sum.into()),
+                    vector(rank, count, 1),
+                );
+                let copies = comm.start_owned(shm_core::OwnedCall::Bcast(size - 1), vector(rank, count, 2));
+                let barrier = comm.start(Call::barrier()).unwrap();
+                let (sums, copies) = (sums.unwrap(), copies.unwrap());
+                comm.wait(barrier, idle).unwrap();
+                assert!(comm.test(copies.ticket()).unwrap(), "completed before the barrier behind it");
+                assert_eq!(comm.take(copies).unwrap(), vector(size - 1, count, 2));
+                assert_eq!(comm.take(sums).unwrap(), sum(size, count, 1));
+                comm.run(Call::barrier(), idle).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_blocking_call_completes_what_was_begun_before() {
+    ranks(3, &heap(), |comm, _| {
+        let rank = comm.rank();
+        let begun = comm.start_owned(shm_core::OwnedCall::Allreduce(Operator::Max.into()), vec![rank as u64; 5000]);
+        comm.run(Call::barrier(), idle).unwrap();
+        assert_eq!(comm.take(begun.unwrap()).unwrap(), vec![2; 5000]);
+    });
+}
