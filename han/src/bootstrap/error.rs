@@ -1,0 +1,44 @@
+//! What can go wrong while the ranks of a job find each other.
+
+use std::io;
+
+/// Result of everything in this module.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of start-up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The launcher's environment variables do not fit together.
+    #[error("launcher's environment: {0}")]
+    Environment(String),
+    /// Bytes that are not PMI-1, or not at this point.
+    #[error("PMI-1 protocol: {0}")]
+    Protocol(String),
+    /// The launcher understood and said no.
+    #[error("the launcher refused `{request}`: {reason}")]
+    Refused {
+        /// The request's command.
+        request: &'static str,
+        /// The launcher's reason.
+        reason: String,
+    },
+    /// The launcher hung up.
+    #[error("the launcher closed the PMI connection: it has ended, or is ending the job because a rank failed")]
+    Closed,
+    /// Talking to the launcher failed.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was attempted.
+        action: String,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(super) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let action = action.into();
+        move |source| Self::Io { action, source }
+    }
+}

@@ -1,0 +1,88 @@
+//! How a process learns its rank and meets the others: a PMI-1 launcher, a caller's own allgather, or
+//! nobody at all.
+//!
+//! Every way ends in an [`Exchange`], the only thing that the rest of start-up knows. The environment
+//! is read here, once, and nowhere else.
+
+mod error;
+mod oob;
+pub mod pmi;
+
+use std::env;
+
+use shm_core::exchange::{Alone, Exchange};
+
+pub use error::{Error, Result};
+pub use oob::OutOfBand;
+
+/// Joins the job that this process was started in: PMI-1 over `PMI_FD` or `PMI_PORT`, else a world of
+/// this one rank.
+///
+/// # Errors
+/// [`Error::Environment`] when the launcher's variables contradict each other or belong to a protocol
+/// that is not spoken here; otherwise whatever the PMI-1 handshake meets.
+pub fn connect() -> Result<Box<dyn Exchange>> {
+    connect_with(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+}
+
+fn connect_with(variable: impl Fn(&str) -> Option<String>) -> Result<Box<dyn Exchange>> {
+    if let Some(fd) = variable("PMI_FD") {
+        let number = |name: &str| parse(name, variable(name).as_deref());
+        let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
+        return Ok(Box::new(pmi::Client::over_inherited(parse("PMI_FD", Some(&fd))?, rank, size)?));
+    }
+    if let Some(address) = variable("PMI_PORT") {
+        let id = parse("PMI_ID", variable("PMI_ID").as_deref())?;
+        return Ok(Box::new(pmi::Client::over_tcp(&address, id)?));
+    }
+    if variable("PMIX_NAMESPACE").is_some() {
+        // Silently becoming N worlds of one rank would be the worst answer.
+        let why = "PMIX_NAMESPACE is set, but neither PMI_FD nor PMI_PORT: this launcher offers PMIx only; \
+                   start the program with `han run`, Hydra's `mpiexec` or `srun --mpi=pmi2`";
+        return Err(Error::Environment(why.to_owned()));
+    }
+    Ok(Box::new(Alone))
+}
+
+fn parse<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T> {
+    let value = value.ok_or_else(|| Error::Environment(format!("{name} is not set beside PMI_FD or PMI_PORT")))?;
+    value.parse().map_err(|_| Error::Environment(format!("{name}={value:?} is not a number in range")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn connect_under(variables: &[(&str, &str)]) -> Result<Box<dyn Exchange>> {
+        connect_with(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    fn refusal(variables: &[(&str, &str)]) -> String {
+        connect_under(variables).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn without_a_launcher_the_world_is_this_process() {
+        let mut alone = connect_under(&[]).unwrap();
+        assert_eq!((alone.rank(), alone.size()), (0, 1));
+        assert_eq!(alone.allgather(b"card").unwrap(), [b"card"]);
+    }
+
+    #[test]
+    fn contradictory_variables_are_named() {
+        assert!(refusal(&[("PMI_FD", "9")]).contains("PMI_RANK is not set"));
+        assert!(refusal(&[("PMI_FD", "9"), ("PMI_RANK", "0")]).contains("PMI_SIZE is not set"));
+        assert!(refusal(&[("PMI_FD", "9"), ("PMI_RANK", "-1"), ("PMI_SIZE", "2")]).contains("PMI_RANK=\"-1\""));
+        assert!(refusal(&[("PMI_FD", "x"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")]).contains("PMI_FD=\"x\""));
+        assert!(refusal(&[("PMI_FD", "9"), ("PMI_RANK", "2"), ("PMI_SIZE", "2")]).contains("rank 2 of 2"));
+        assert!(refusal(&[("PMI_PORT", "localhost:1")]).contains("PMI_ID is not set"));
+        assert!(refusal(&[("PMIX_NAMESPACE", "prterun-1")]).contains("PMIx only"));
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_open_is_named() {
+        let text = refusal(&[("PMI_FD", "999999"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")]);
+        assert!(text.contains("999999"), "{text}");
+    }
+}

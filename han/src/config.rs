@@ -1,0 +1,169 @@
+//! Everything that can be configured, read from the environment once, at start-up.
+
+use std::env;
+
+use shm_core::settings::{KEYS, Settings, seconds};
+
+use crate::error::{Error, Result};
+
+/// How much is said on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Nothing: errors are returned.
+    Error,
+    /// The watchdog's messages. The default.
+    Warn,
+    /// What start-up found and chose, by rank 0.
+    Info,
+    /// Every operation of every rank.
+    Debug,
+}
+
+impl LogLevel {
+    const ALL: [(&'static str, Self); 4] =
+        [("error", Self::Error), ("warn", Self::Warn), ("info", Self::Info), ("debug", Self::Debug)];
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, level)| *level == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// The configuration of a job.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `HAN_LOG`.
+    pub log: LogLevel,
+    /// Settings of the intra-node engine, with `HAN_WATCHDOG`, `HAN_REPRODUCIBLE` and `HAN_SET`.
+    pub settings: Settings,
+    /// Where each value comes from, by variable or key; what is not here is a default.
+    origins: Vec<(String, String)>,
+}
+
+/// Variables of later versions: accepted and named as without effect, so that scripts keep working.
+const WITHOUT_EFFECT: [&str; 3] = ["HAN_TRACE", "HAN_TUNING", "HAN_PROVIDER"];
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { log: LogLevel::Warn, settings: Settings::default(), origins: Vec::new() }
+    }
+}
+
+impl Config {
+    /// Reads `HAN_LOG`, `HAN_WATCHDOG`, `HAN_REPRODUCIBLE` and `HAN_SET`.
+    ///
+    /// # Errors
+    /// A bad value or an unknown key; the message lists the valid ones.
+    pub fn from_environment() -> Result<Self> {
+        Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut config = Self::default();
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        if let Some(value) = set("HAN_LOG") {
+            let level = LogLevel::ALL.iter().find(|(name, _)| *name == value);
+            let names = LogLevel::ALL.map(|(name, _)| name).join(", ");
+            config.log = level.ok_or_else(|| bad("HAN_LOG", &value, &names))?.1;
+            config.note("log", "HAN_LOG");
+        }
+        if let Some(value) = set("HAN_WATCHDOG") {
+            config.settings.watchdog_s = seconds("HAN_WATCHDOG", &value).map_err(Error::Config)?;
+            config.note("watchdog_s", "HAN_WATCHDOG");
+        }
+        if config.log < LogLevel::Warn {
+            config.settings.watchdog_s = 0.0;
+        }
+        if let Some(value) = set("HAN_REPRODUCIBLE") {
+            config.settings.reproducible = match value.as_str() {
+                "0" => false,
+                "1" => true,
+                _ => return Err(bad("HAN_REPRODUCIBLE", &value, "0, 1")),
+            };
+            config.note("reproducible", "HAN_REPRODUCIBLE");
+        }
+        if let Some(value) = set("HAN_SET") {
+            config.set_all(&value)?;
+        }
+        for name in WITHOUT_EFFECT.into_iter().filter(|name| set(name).is_some()) {
+            if config.log >= LogLevel::Warn {
+                eprintln!("han: {name} has no effect in this version");
+            }
+        }
+        Ok(config)
+    }
+
+    /// Applies `key=value,...`, as in `HAN_SET` and `--set`.
+    ///
+    /// # Errors
+    /// A pair without `=`, an unknown key or a bad value; the message lists the valid ones.
+    pub fn set_all(&mut self, pairs: &str) -> Result<()> {
+        for pair in pairs.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(Error::Config(format!("HAN_SET: {pair:?} is not of the form key=value")));
+            };
+            self.settings.set(key.trim(), value.trim()).map_err(|e| Error::Config(format!("HAN_SET: {e}")))?;
+            self.note(key.trim(), "HAN_SET");
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, key: &str, origin: &str) {
+        self.origins.retain(|(known, _)| known != key);
+        self.origins.push((key.to_owned(), origin.to_owned()));
+    }
+
+    /// Every setting as `(key, value, origin)`; the origin is a variable's name or `default`.
+    #[must_use]
+    pub fn entries(&self) -> Vec<(&'static str, String, String)> {
+        let settings = &self.settings;
+        let mut entries = vec![
+            ("log", self.log.name().to_owned()),
+            ("watchdog_s", settings.watchdog_s.to_string()),
+            ("reproducible", u8::from(settings.reproducible).to_string()),
+        ];
+        entries.extend(KEYS.iter().map(|(key, _)| (*key, settings.get(key).unwrap_or_default())));
+        let origin = |key: &str| self.origins.iter().find(|(known, _)| known == key).map(|(_, origin)| origin.clone());
+        let with_origin = |(key, value)| (key, value, origin(key).unwrap_or_else(|| "default".to_owned()));
+        entries.into_iter().map(with_origin).collect()
+    }
+}
+
+fn bad(name: &str, value: &str, valid: &str) -> Error {
+    Error::Config(format!("{name}={value}: expected one of {valid}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Config> {
+        Config::read(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn values_and_their_origins_are_known() {
+        let config = read(&[("HAN_SET", "chunk_bytes=8192, spins=7"), ("HAN_WATCHDOG", "2.5")]).unwrap();
+        assert_eq!((config.settings.chunk_bytes, config.settings.spins), (8192, Some(7)));
+        let entries = config.entries();
+        let entry = |key: &str| entries.iter().find(|(known, ..)| *known == key).unwrap().clone();
+        assert_eq!(entry("watchdog_s"), ("watchdog_s", "2.5".into(), "HAN_WATCHDOG".into()));
+        assert_eq!(entry("chunk_bytes").2, "HAN_SET");
+        assert_eq!(entry("log"), ("log", "warn".into(), "default".into()));
+    }
+
+    #[test]
+    fn mistakes_are_answered_with_what_is_valid() {
+        for (variables, expected) in [
+            (("HAN_LOG", "loud"), "error, warn, info, debug"),
+            (("HAN_REPRODUCIBLE", "yes"), "0, 1"),
+            (("HAN_WATCHDOG", "-3"), "0 or more"),
+            (("HAN_SET", "chunk=1"), "chunk_bytes"),
+            (("HAN_SET", "chunk_bytes"), "key=value"),
+            (("HAN_SET", "chunk_bytes=3"), "power of two"),
+        ] {
+            let error = read(&[variables]).err().unwrap().to_string();
+            assert!(error.contains(expected), "{variables:?}: {error}");
+        }
+    }
+}

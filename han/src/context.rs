@@ -1,0 +1,151 @@
+//! This process's place in a job.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::{Rc, Weak};
+
+use shm_core::job::Job;
+use shm_core::{Exchange, LocalComm};
+
+use crate::bootstrap;
+use crate::communicator::{Communicator, Shared};
+use crate::config::{Config, LogLevel};
+use crate::error::{Error, Result};
+
+/// This process's place in a job: made once, given back by [`finalize`](Self::finalize).
+///
+/// A process that ends without finalizing ends the job: its peers' operations fail with an error
+/// that names it.
+#[derive(Debug)]
+#[must_use = "a process that ends without `finalize` ends the whole job with an error"]
+pub struct Context {
+    inner: Rc<Inner>,
+    world: Communicator,
+}
+
+/// What the communicators of a process share.
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) job: Rc<Job>,
+    exchange: RefCell<Box<dyn Exchange>>,
+    /// Communicators with operations under way that must go on while another one waits.
+    busy: RefCell<Vec<Weak<Shared>>>,
+    /// The smallest communicator number that this rank has not used.
+    pub(crate) next_id: Cell<u32>,
+}
+
+impl Context {
+    /// Joins the job that a launcher started this process in, or is a world of one rank.
+    ///
+    /// # Errors
+    /// A wrong `HAN_` variable, a launcher that cannot be understood, ranks on several nodes, or no
+    /// memory that all ranks can share.
+    pub fn init() -> Result<Self> {
+        let config = Config::from_environment()?;
+        Self::with(bootstrap::connect()?, config)
+    }
+
+    /// Joins the ranks that `exchange` connects; the configuration comes from the environment.
+    ///
+    /// # Errors
+    /// As [`init`](Self::init).
+    pub fn from_exchange(exchange: Box<dyn Exchange>) -> Result<Self> {
+        Self::with(exchange, Config::from_environment()?)
+    }
+
+    /// Joins the ranks that `exchange` connects, with a configuration of the caller's.
+    ///
+    /// # Errors
+    /// As [`init`](Self::init).
+    pub fn with(mut exchange: Box<dyn Exchange>, config: Config) -> Result<Self> {
+        let size = exchange.size();
+        if let Some(mut nodes) = exchange.nodes() {
+            nodes.sort_unstable();
+            nodes.dedup();
+            if nodes.len() > 1 {
+                return Err(Error::SeveralNodes { size, nodes: nodes.len() });
+            }
+        }
+        let job = Rc::new(Job::together(exchange.as_mut(), config.settings.clone())?);
+        let local = LocalComm::together(exchange.as_mut(), Rc::clone(&job), 0, (0..size).collect())?;
+        let inner = Rc::new(Inner {
+            config,
+            job,
+            exchange: RefCell::new(exchange),
+            busy: RefCell::default(),
+            next_id: Cell::new(1),
+        });
+        let world = Communicator::new(local, Rc::clone(&inner));
+        if inner.config.log >= LogLevel::Info && world.rank() == 0 {
+            eprint!("han: {}", world.describe());
+        }
+        Ok(Self { inner, world })
+    }
+
+    /// The communicator of all ranks.
+    #[must_use]
+    pub fn world(&self) -> &Communicator {
+        &self.world
+    }
+
+    /// What was configured, and where.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// Waits until all ranks have come here, and leaves the job. Collective.
+    ///
+    /// # Errors
+    /// The job has ended with an error before; this rank has left it all the same.
+    pub fn finalize(self) -> Result<()> {
+        let barrier = self.world.barrier();
+        self.inner.job.finalize();
+        let farewell = self.inner.exchange.borrow_mut().finalize();
+        barrier?;
+        farewell.map_err(|e| Error::Node(shm_core::Error::Startup(e.to_string())))
+    }
+
+    /// Ends the job on all ranks, and this process with exit code `code`.
+    pub fn abort(&self, code: i32, why: &str) -> ! {
+        self.inner.job.abort(why);
+        if let Ok(mut exchange) = self.inner.exchange.try_borrow_mut() {
+            exchange.abort(code, why);
+        }
+        std::process::exit(code)
+    }
+}
+
+impl Inner {
+    /// Lets operations on all communicators that are not in use go on.
+    pub(crate) fn progress(&self) -> shm_core::Result<()> {
+        if self.busy.borrow().is_empty() {
+            return Ok(());
+        }
+        let busy: Vec<Rc<Shared>> = self.busy.borrow().iter().filter_map(Weak::upgrade).collect();
+        for shared in &busy {
+            if let Ok(mut local) = shared.local.try_borrow_mut() {
+                local.progress()?;
+            }
+        }
+        let is_busy = |shared: &Weak<Shared>| {
+            shared.upgrade().is_some_and(|shared| shared.local.try_borrow().map_or(true, |local| local.is_busy()))
+        };
+        self.busy.borrow_mut().retain(is_busy);
+        Ok(())
+    }
+
+    /// Remembers that `shared` has operations under way.
+    pub(crate) fn is_busy(&self, shared: &Rc<Shared>) {
+        let mut busy = self.busy.borrow_mut();
+        if !busy.iter().any(|known| known.as_ptr() == Rc::as_ptr(shared)) {
+            busy.push(Rc::downgrade(shared));
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,34 @@
+//! Collective communication for native HPC codes on CPUs.
+//!
+//! ```
+//! let context = han::Context::init()?; // rank and size come from the launcher, or this is the only rank
+//! let world = context.world();
+//! let mut sum = [world.rank() as f64];
+//! world.allreduce_in_place(&mut sum, han::Operator::Sum)?;
+//! assert_eq!(sum[0], (0..world.size()).sum::<usize>() as f64);
+//! context.finalize()?;
+//! # Ok::<(), han::Error>(())
+//! ```
+//!
+//! A [`Context`] is this process's place in the job; a [`Communicator`] is a group of ranks that does
+//! collectives together. Both belong to one thread. Every call returns the same error on every rank
+//! when a rank dies or calls something else; see [`Error`].
+
+pub mod bootstrap;
+mod communicator;
+mod config;
+mod context;
+mod error;
+mod group;
+mod request;
+
+pub use communicator::Communicator;
+pub use config::{Config, LogLevel};
+pub use context::Context;
+pub use error::{Error, Result};
+pub use reduce_kernels::{
+    Byte, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, ShortInt, TwoInt,
+    UserOperator,
+};
+pub use request::{RawRequest, Request, wait_all};
+pub use shm_core::{Call, Collective, Exchange};

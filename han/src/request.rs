@@ -1,0 +1,117 @@
+//! Operations that were begun and not yet waited for.
+
+use std::rc::Rc;
+
+use shm_core::{Owned, Ticket};
+
+use crate::communicator::Shared;
+use crate::error::{Error, Result};
+
+/// An operation under way whose buffers somebody else answers for.
+#[derive(Debug)]
+#[must_use = "an operation has completed only after `wait`, or when `test` says so"]
+pub struct RawRequest {
+    shared: Rc<Shared>,
+    ticket: Ticket,
+}
+
+impl RawRequest {
+    pub(crate) fn new(shared: Rc<Shared>, ticket: Ticket) -> Self {
+        Self { shared, ticket }
+    }
+
+    /// Goes on, and tells whether the operation has completed.
+    ///
+    /// # Errors
+    /// The job has ended.
+    pub fn test(&mut self) -> Result<bool> {
+        self.shared.context.progress()?;
+        let mut local = self.shared.local.try_borrow_mut().map_err(|_| Error::InUse(0))?;
+        Ok(local.test(self.ticket)?)
+    }
+
+    /// Waits until the operation has completed.
+    ///
+    /// # Errors
+    /// The job has ended.
+    pub fn wait(&mut self) -> Result<()> {
+        let mut local = self.shared.local.try_borrow_mut().map_err(|_| Error::InUse(0))?;
+        Ok(local.wait(self.ticket, || self.shared.context.progress())?)
+    }
+}
+
+/// An operation under way that owns its buffer, of type `B`.
+///
+/// Dropped before it has completed, it still takes part, and its buffer is leaked.
+#[derive(Debug)]
+#[must_use = "an operation gives its buffer back in `wait`"]
+pub struct Request<B: Buffer> {
+    raw: RawRequest,
+    kept: B::Kept,
+}
+
+/// What a request can own: nothing, or a vector.
+pub trait Buffer: Sized {
+    /// How it is kept while the operation works on it.
+    type Kept;
+
+    /// Gives it back after the operation.
+    #[doc(hidden)]
+    fn give_back(kept: Self::Kept, request: &RawRequest) -> Result<Self>;
+}
+
+impl Buffer for () {
+    type Kept = ();
+
+    fn give_back((): (), _: &RawRequest) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<T> Buffer for Vec<T> {
+    type Kept = Owned<T>;
+
+    fn give_back(kept: Owned<T>, request: &RawRequest) -> Result<Self> {
+        let mut local = request.shared.local.try_borrow_mut().map_err(|_| Error::InUse(0))?;
+        local.take(kept).map_err(|_| Error::InUse(local.id()))
+    }
+}
+
+impl Request<()> {
+    pub(crate) fn of_barrier(raw: RawRequest) -> Self {
+        Self { raw, kept: () }
+    }
+}
+
+impl<T> Request<Vec<T>> {
+    pub(crate) fn of_buffer(raw: RawRequest, kept: Owned<T>) -> Self {
+        Self { raw, kept }
+    }
+}
+
+impl<B: Buffer> Request<B> {
+    /// Goes on, and tells whether the operation has completed; `wait` then returns at once.
+    ///
+    /// # Errors
+    /// The job has ended.
+    pub fn test(&mut self) -> Result<bool> {
+        self.raw.test()
+    }
+
+    /// Waits until the operation has completed and gives the buffer back.
+    ///
+    /// # Errors
+    /// The job has ended.
+    pub fn wait(mut self) -> Result<B> {
+        self.raw.wait()?;
+        B::give_back(self.kept, &self.raw)
+    }
+}
+
+/// Waits for all of `requests` and gives their buffers back in the same order.
+///
+/// # Errors
+/// The job has ended.
+pub fn wait_all<B: Buffer>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec<B>> {
+    requests.into_iter().map(Request::wait).collect()
+}
