@@ -177,6 +177,7 @@ impl Communicator {
 
     #[inline]
     fn local(&self) -> Result<RefMut<'_, LocalComm>> {
+        self.shared.context.check()?;
         self.shared.local.try_borrow_mut().map_err(|_| Error::InUse(self.shared.id))
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use shm_core::job::Job;
 use shm_core::{Exchange, LocalComm};
@@ -28,8 +28,11 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) job: Rc<Job>,
     exchange: RefCell<Box<dyn Exchange>>,
-    /// Communicators with operations under way that must go on while another one waits.
-    busy: RefCell<Vec<Weak<Shared>>>,
+    /// Communicators with operations under way: they go on while another one waits, and live until
+    /// they are done, whoever drops them.
+    busy: RefCell<Vec<Rc<Shared>>>,
+    /// No communicator may be used any more.
+    finalized: Cell<bool>,
     /// The smallest communicator number that this rank has not used.
     pub(crate) next_id: Cell<u32>,
 }
@@ -73,6 +76,7 @@ impl Context {
             job,
             exchange: RefCell::new(exchange),
             busy: RefCell::default(),
+            finalized: Cell::new(false),
             next_id: Cell::new(1),
         });
         let world = Communicator::new(local, Rc::clone(&inner));
@@ -94,12 +98,18 @@ impl Context {
         &self.inner.config
     }
 
-    /// Waits until all ranks have come here, and leaves the job. Collective.
+    /// Completes what is under way, waits until all ranks have come here, and leaves the job. Collective.
+    ///
+    /// Communicators that are still held cannot be used any more.
     ///
     /// # Errors
     /// The job has ended with an error before; this rank has left it all the same.
     pub fn finalize(self) -> Result<()> {
-        let barrier = self.world.barrier();
+        let drained = self.inner.drain();
+        self.inner.job.begin_to_finalize();
+        let barrier = drained.and_then(|()| self.world.barrier());
+        self.inner.finalized.set(true);
+        self.inner.busy.take();
         self.inner.job.finalize();
         let farewell = self.inner.exchange.borrow_mut().finalize();
         barrier?;
@@ -122,25 +132,38 @@ impl Inner {
         if self.busy.borrow().is_empty() {
             return Ok(());
         }
-        let busy: Vec<Rc<Shared>> = self.busy.borrow().iter().filter_map(Weak::upgrade).collect();
+        let mut busy = self.busy.take();
         for shared in &busy {
             if let Ok(mut local) = shared.local.try_borrow_mut() {
                 local.progress()?;
             }
         }
-        let is_busy = |shared: &Weak<Shared>| {
-            shared.upgrade().is_some_and(|shared| shared.local.try_borrow().map_or(true, |local| local.is_busy()))
-        };
-        self.busy.borrow_mut().retain(is_busy);
+        busy.retain(|shared| shared.local.try_borrow().map_or(true, |local| local.is_busy()));
+        // An operator may have begun something meanwhile.
+        self.busy.borrow_mut().append(&mut busy);
         Ok(())
     }
 
     /// Remembers that `shared` has operations under way.
     pub(crate) fn is_busy(&self, shared: &Rc<Shared>) {
         let mut busy = self.busy.borrow_mut();
-        if !busy.iter().any(|known| known.as_ptr() == Rc::as_ptr(shared)) {
-            busy.push(Rc::downgrade(shared));
+        if !busy.iter().any(|known| Rc::ptr_eq(known, shared)) {
+            busy.push(Rc::clone(shared));
         }
+    }
+
+    /// Waits for everything that is under way on any communicator.
+    fn drain(&self) -> Result<()> {
+        loop {
+            let Some(shared) = self.busy.borrow().first().map(Rc::clone) else { return Ok(()) };
+            shared.local.borrow_mut().wait_all(|| self.progress())?;
+            self.progress()?;
+        }
+    }
+
+    /// An error once this rank has finalized.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.finalized.get() { Err(Error::Finalized) } else { Ok(()) }
     }
 }
 

@@ -29,6 +29,9 @@ pub enum Error {
         /// Nodes that the launcher named.
         nodes: usize,
     },
+    /// A communicator was used after its context was finalized.
+    #[error("this rank has finalized: no communicator can be used any more")]
+    Finalized,
     /// A communicator was used while it was in use: inside a user's operator, say.
     #[error("communicator {0} is in use already: an operator must not call collectives on the communicator it serves")]
     InUse(u32),

@@ -27,8 +27,7 @@ pub use config::{Config, LogLevel};
 pub use context::Context;
 pub use error::{Error, Result};
 pub use reduce_kernels::{
-    Byte, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, ShortInt, TwoInt,
-    UserOperator,
+    Byte, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, ShortInt, TwoInt, UserOperator,
 };
 pub use request::{RawRequest, Request, wait_all};
 pub use shm_core::{Call, Collective, Exchange};

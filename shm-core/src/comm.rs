@@ -27,9 +27,14 @@ pub struct LocalComm {
     started: u64,
     /// Operations of those completed so far.
     completed: u64,
+    /// Tells this communicator's tickets from others'.
+    identity: Rc<()>,
+    /// Looks after the oldest operation while it is only tested.
+    vigil: Option<Vigil>,
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there are few, and they are moved once
 enum Queued {
     /// Not yet begun, because an older one is under way.
     Waiting(Call<'static>),
@@ -49,7 +54,7 @@ impl LocalComm {
     /// No shared memory that all can map.
     pub fn together(exchange: &mut dyn Exchange, job: Rc<Job>, id: u32, world: Vec<usize>) -> Result<Self> {
         let ring = Ring::together(exchange, job, id, world)?;
-        Ok(Self { ring, queue: VecDeque::new(), started: 0, completed: 0 })
+        Ok(Self { ring, queue: VecDeque::new(), started: 0, completed: 0, identity: Rc::default(), vigil: None })
     }
 
     /// This rank, from 0.
@@ -99,15 +104,14 @@ impl LocalComm {
         call.check(self.ring.rank(), self.ring.size())?;
         self.ring.job().check()?;
         let mut idle = idle;
-        while !self.queue.is_empty() {
-            let last = Ticket(self.started);
-            self.wait(last, &mut idle)?;
+        if !self.queue.is_empty() {
+            self.wait_all(&mut idle)?;
         }
         let mut operation = Operation::begin(&mut self.ring, call);
         if operation.poll(&mut self.ring)?.is_ready() {
             return Ok(());
         }
-        self.finish(&mut operation, &mut idle)
+        Self::finish(&mut self.ring, &mut operation, &mut idle)
     }
 
     /// Begins `call` behind those begun before; it goes on in [`progress`](Self::progress).
@@ -132,7 +136,7 @@ impl LocalComm {
             return Ok(());
         }
         // Once the job has ended nothing touches the callers' buffers any more.
-        self.ring.job().check()?;
+        self.ring.job().check_in(|| self.ring.operation())?;
         while let Some(queued) = self.queue.front_mut() {
             if let Queued::Waiting(call) = queued {
                 *queued = Queued::Running(Operation::begin(&mut self.ring, call.clone()));
@@ -142,10 +146,22 @@ impl LocalComm {
             {
                 return Ok(());
             }
-            self.queue.pop_front();
-            self.completed += 1;
+            self.complete_oldest();
         }
         Ok(())
+    }
+
+    fn complete_oldest(&mut self) {
+        self.queue.pop_front();
+        self.completed += 1;
+        if self.vigil.take().is_some() {
+            self.ring.job().note_progress();
+        }
+    }
+
+    /// Tells this communicator's tickets from others'.
+    pub(crate) fn identity(&self) -> &Rc<()> {
+        &self.identity
     }
 
     /// True if operations were begun and have not completed.
@@ -168,12 +184,11 @@ impl LocalComm {
         if ticket.0 > self.completed {
             self.progress()?;
         }
-        if ticket.0 > self.completed {
+        if let (false, Some(Queued::Running(oldest))) = (self.has_completed(ticket), self.queue.front()) {
             // A caller that only ever tests must learn of a death, too.
-            self.ring.job().health(&self.ring.operation())?;
-            self.ring.compare()?;
+            self.vigil.get_or_insert_with(Vigil::new).look(&self.ring, oldest.awaits())?;
         }
-        Ok(ticket.0 <= self.completed)
+        Ok(self.has_completed(ticket))
     }
 
     /// Waits for the operation of `ticket`, and so for all begun before it.
@@ -186,26 +201,32 @@ impl LocalComm {
             if ticket.0 <= self.completed {
                 break;
             }
-            let Some(Queued::Running(mut operation)) = self.queue.pop_front() else { break };
-            let result = self.finish(&mut operation, &mut idle);
-            self.completed += 1;
-            result?;
+            let Some(Queued::Running(operation)) = self.queue.front_mut() else { break };
+            Self::finish(&mut self.ring, operation, &mut idle)?;
+            self.complete_oldest();
         }
         Ok(())
     }
 
+    /// Waits for all operations that were begun.
+    ///
+    /// # Errors
+    /// The job has ended.
+    pub fn wait_all(&mut self, idle: impl FnMut() -> Result<()>) -> Result<()> {
+        self.wait(Ticket(self.started), idle)
+    }
+
     /// Waits for the operation under way: spins, yields, sleeps, and between that looks after the job.
     #[inline(never)]
-    fn finish(&mut self, operation: &mut Operation<'_>, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let job = Rc::clone(self.ring.job());
+    fn finish(ring: &mut Ring, operation: &mut Operation<'_>, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let job = Rc::clone(ring.job());
         let mut waiter = Waiter::new(job.patience());
         let mut vigil: Option<Vigil> = None;
         loop {
-            let ring = &mut self.ring;
             if waiter.spin(|| operation.poll(ring).map(|poll| poll.is_ready()))? {
                 break;
             }
-            job.check()?;
+            job.check_in(|| ring.operation())?;
             idle()?;
             let mut outcome = Ok(false);
             let rested = waiter.rest(job.bell(), || {
@@ -216,7 +237,7 @@ impl LocalComm {
                 break;
             }
             if rested {
-                vigil.get_or_insert_with(Vigil::new).look(&self.ring, operation.awaits())?;
+                vigil.get_or_insert_with(Vigil::new).look(ring, operation.awaits())?;
             }
         }
         if vigil.is_some() {
@@ -255,6 +276,8 @@ struct Vigil {
     looked_ns: u64,
     /// When the watchdog speaks next, in seconds of waiting.
     speak_s: f64,
+    /// The rank that was awaited at the last look, if it had finalized by then.
+    gone: Option<usize>,
 }
 
 /// Time between two looks at the peers' operations.
@@ -262,7 +285,7 @@ const LOOK_EVERY_NS: u64 = 20_000_000;
 
 impl Vigil {
     fn new() -> Self {
-        Self { since_ns: clock::now_ns(), looked_ns: 0, speak_s: 0.0 }
+        Self { since_ns: clock::now_ns(), looked_ns: 0, speak_s: 0.0, gone: None }
     }
 
     #[cold]
@@ -278,8 +301,9 @@ impl Vigil {
         job.health(&operation)?;
         let missing = missing(ring, awaits);
         job.note_wait(ring.id(), ring.sequence(), ring.signature(), &missing);
-        if let Some(&gone) = ring.not_entered().iter().map(|&rank| &ring.world()[rank]).find(|&&r| job.has_finalized(r)) {
-            let text = format!("{} has finalized, but {} is in {operation}", job.name(gone), job.name(job.rank()));
+        if let Some(gone) = self.finalized(ring, awaits) {
+            let text =
+                format!("{} has called finalize, but {} is in {operation}", job.name(gone), job.name(job.rank()));
             return Err(job.end(&Reason::mismatch(text), None));
         }
         #[allow(clippy::cast_precision_loss)] // seconds for people
@@ -304,6 +328,25 @@ impl Vigil {
             self.speak_s *= 2.0;
         }
         Ok(())
+    }
+}
+
+impl Vigil {
+    /// A world rank that is waited for in vain because it has finalized.
+    fn finalized(&mut self, ring: &Ring, awaits: Option<usize>) -> Option<usize> {
+        let job = ring.job();
+        let world = |rank: usize| ring.world()[rank];
+        // Who finalizes comes to the world's last barrier, and to no other operation.
+        let leaves = |&rank: &usize| job.has_finalized(rank) || (ring.id() != 0 && job.is_finalizing(rank));
+        if let Some(rank) = ring.not_entered().into_iter().map(world).find(leaves) {
+            return Some(rank);
+        }
+        // One that has entered may have published all it had to before it finalized: the operation was
+        // polled since the last look, so if it is still awaited, it was not so.
+        let gone = awaits.filter(|&rank| rank < ring.size()).map(world).filter(|&rank| job.has_finalized(rank));
+        let in_vain = gone.filter(|_| gone == self.gone);
+        self.gone = gone;
+        in_vain
     }
 }
 

@@ -104,11 +104,8 @@ impl Exchange for ThreadExchange {
             self.board.changed.notify_all();
         }
         while state.round == round {
-            let (next, timeout) = self
-                .board
-                .changed
-                .wait_timeout(state, Duration::from_secs(60))
-                .unwrap_or_else(PoisonError::into_inner);
+            let (next, timeout) =
+                self.board.changed.wait_timeout(state, Duration::from_secs(60)).unwrap_or_else(PoisonError::into_inner);
             state = next;
             if timeout.timed_out() && state.round == round {
                 return Err("a thread of the group did not come to the exchange within 60 s".into());

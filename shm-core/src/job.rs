@@ -12,12 +12,12 @@ use std::fs;
 use crate::call::Signature;
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
-use crate::segment::layout::{ABORT_WORDS, FINALIZED, Header, JobFlags, RUNNING, RankStatus, whole_pages};
-use crate::segment::{Backing, Place, Segment};
+use crate::segment::layout::{ABORT_WORDS, FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus, whole_pages};
+use crate::segment::{Backing, Place, Segment, Shape};
 use crate::settings::Settings;
 use crate::sync::{Ordering, Patience};
 use crate::sys::pidfd::{PidFd, ended};
-use crate::sys::{affinity, clock, futex};
+use crate::sys::{affinity, clock, futex, map};
 pub(crate) use record::Reason;
 
 /// Most ranks on one node.
@@ -25,6 +25,8 @@ pub const MAX_RANKS: usize = 256;
 
 /// How often a waiting rank looks at its peers' lives, in nanoseconds.
 const HEALTH_EVERY_NS: u64 = 20_000_000;
+/// How long a rank may take to write down why it ends the job.
+const REASON_WITHIN_NS: u64 = 200_000_000;
 
 /// The ranks of one job on this node.
 #[derive(Debug)]
@@ -48,6 +50,10 @@ struct Introduction {
     pid: u32,
     settings: String,
     cores: Vec<usize>,
+    /// Cores' worth of time that its control groups allow.
+    quota: Option<f64>,
+    /// Whether the kernel lets it take part in `membarrier`.
+    membarrier: bool,
 }
 
 impl Job {
@@ -57,6 +63,7 @@ impl Job {
     /// Ranks on several nodes, more than [`MAX_RANKS`], settings that differ, or no shared memory
     /// that all can map.
     pub fn together(exchange: &mut dyn Exchange, settings: Settings) -> Result<Self> {
+        settings.validate().map_err(Error::InvalidArgument)?;
         let (rank, size) = (exchange.rank(), exchange.size());
         if size > MAX_RANKS {
             return Err(Error::Startup(format!("{size} ranks on one node: at most {MAX_RANKS} are supported")));
@@ -69,21 +76,30 @@ impl Job {
 
         let status_at = size_of::<Header>() + size_of::<JobFlags>();
         let bytes = whole_pages(status_at + size * size_of::<RankStatus>());
-        let segment = Segment::together(exchange, "han-job", size, bytes, &backings(&settings))?;
+        if rank == 0 {
+            map::sweep();
+        }
+        let shape = Shape { name: "han-job", ranks: size, cell_bytes: 0, bytes };
+        let segment = Segment::together(exchange, &shape, &backings(&settings))?;
         let flags = segment.place(size_of::<Header>());
         let status: Vec<_> = (0..size).map(|r| segment.place(status_at + r * size_of::<RankStatus>())).collect();
         let pids: Vec<u32> = peers.iter().map(|p| p.pid).collect();
         // Threads share one life; a process that has its own is watched.
         let watched = |pid: u32| (pid != std::process::id()).then(|| PidFd::open(pid));
-        let lives = pids.iter().map(|&pid| watched(pid).transpose()).collect::<Result<_>>()?;
-        let _ = futex::register_barrier();
+        let lives: Result<Vec<_>> = pids.iter().map(|&pid| watched(pid).transpose()).collect();
+        // The verdicts come from all, so all fail or none does; and nobody judges a peer before it runs.
+        let verdict = lives.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let verdicts = exchange.allgather(verdict.as_bytes()).map_err(|e| Error::Startup(e.to_string()))?;
+        if let Some((rank, verdict)) = verdicts.iter().enumerate().find(|(_, verdict)| !verdict.is_empty()) {
+            return Err(Error::Startup(format!("rank {rank}: {}", String::from_utf8_lossy(verdict))));
+        }
         let job = Self {
             segment,
             flags,
             status,
             rank,
             pids,
-            lives: RefCell::new(lives),
+            lives: RefCell::new(lives?),
             checked_ns: Cell::new(0),
             settings,
             patience,
@@ -92,8 +108,6 @@ impl Job {
         };
         job.status(rank).pid.store(std::process::id(), Ordering::Relaxed);
         job.status(rank).state.store(RUNNING, Ordering::Release);
-        // Nobody judges a peer before all have said that they run.
-        exchange.allgather(b"").map_err(|e| Error::Startup(e.to_string()))?;
         Ok(job)
     }
 
@@ -169,22 +183,31 @@ impl Job {
         if self.flags().abort.is_taken() { Err(self.reason(None)) } else { Ok(()) }
     }
 
+    /// As [`check`](Self::check), for a rank that is in an operation.
+    pub(crate) fn check_in(&self, operation: impl FnOnce() -> String) -> Result<()> {
+        if self.flags().abort.is_taken() { Err(self.reason(Some(&operation()))) } else { Ok(()) }
+    }
+
     #[cold]
     fn reason(&self, operation: Option<&str>) -> Error {
-        for _ in 0..1000 {
+        let patience = clock::now_ns() + REASON_WITHIN_NS;
+        loop {
             if let Some(words) = self.flags().abort.get() {
                 return Reason::from_words(&words).into_error(operation);
             }
+            if clock::now_ns() > patience {
+                // Killed or stopped while it wrote why it ended the job.
+                let writer = self.flags().abort.writer().min(self.size() - 1);
+                return Reason::died(writer, self.pids[writer]).into_error(operation);
+            }
             affinity::yield_now();
         }
-        let why = "the reason was lost with the rank that wrote it".to_owned();
-        Error::Aborted { rank: self.rank, pid: std::process::id(), why }
     }
 
     /// Ends the job on every rank with `reason`, unless it has ended already; returns what all see.
     #[cold]
     pub(crate) fn end(&self, reason: &Reason, operation: Option<&str>) -> Error {
-        self.flags().abort.set(&reason.to_words::<ABORT_WORDS>());
+        self.flags().abort.set(self.rank, &reason.to_words::<ABORT_WORDS>());
         self.ring();
         self.reason(operation)
     }
@@ -221,6 +244,11 @@ impl Job {
     /// True if `rank` has finalized.
     pub(crate) fn has_finalized(&self, rank: usize) -> bool {
         self.status(rank).state.load(Ordering::Acquire) == FINALIZED
+    }
+
+    /// True if `rank` waits in the world's last barrier.
+    pub(crate) fn is_finalizing(&self, rank: usize) -> bool {
+        self.status(rank).state.load(Ordering::Acquire) == FINALIZING
     }
 
     /// A peer as messages name it: `rank 2 (pid 4711)`.
@@ -262,10 +290,27 @@ impl Job {
         self.status(self.rank).waiting_since_ns.store(0, Ordering::Release);
     }
 
+    /// Marks this rank as one that begins no operation any more but the world's last barrier.
+    pub fn begin_to_finalize(&self) {
+        self.status(self.rank).state.store(FINALIZING, Ordering::Release);
+    }
+
     /// Marks this rank as finalized: from now on its end is no death.
     pub fn finalize(&self) {
         self.status(self.rank).state.store(FINALIZED, Ordering::Release);
         self.ring();
+    }
+}
+
+impl Drop for Job {
+    /// A rank that leaves without finalizing ends the job, also if its process lives on.
+    fn drop(&mut self) {
+        let own = self.status(self.rank);
+        // A forked child has a copy of its parent's job, which is not its own to end.
+        let is_own = own.pid.load(Ordering::Relaxed) == std::process::id();
+        if is_own && own.state.load(Ordering::Relaxed) != FINALIZED {
+            self.end(&Reason::died(self.rank, std::process::id()), None);
+        }
     }
 }
 
@@ -284,23 +329,29 @@ impl Introduction {
             pid: std::process::id(),
             settings: settings.to_string(),
             cores,
+            quota: affinity::cgroup_quota(),
+            membarrier: futex::register_barrier(),
         })
     }
 
     fn to_text(&self) -> String {
         let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
-        format!("{}\n{}\n{}\n{}", self.node, self.pid, self.settings, cores.join(","))
+        let quota = self.quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
+        let cores = cores.join(",");
+        format!("{}\n{}\n{}\n{cores}\n{quota}\n{}", self.node, self.pid, self.settings, self.membarrier)
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let lines: Vec<&str> = text.split('\n').collect();
         let parsed = match lines[..] {
-            [node, pid, settings, cores] => pid.parse().ok().map(|pid| Self {
+            [node, pid, settings, cores, quota, membarrier] => pid.parse().ok().map(|pid| Self {
                 node: node.to_owned(),
                 pid,
                 settings: settings.to_owned(),
                 cores: cores.split(',').filter_map(|core| core.parse().ok()).collect(),
+                quota: quota.parse().ok(),
+                membarrier: membarrier == "true",
             }),
             _ => None,
         };
@@ -340,20 +391,23 @@ fn placement(peers: &[Introduction], settings: &Settings) -> (bool, Patience, St
     #[allow(clippy::cast_precision_loss)] // small numbers
     let size = peers.len() as f64;
     let busiest = load.values().copied().fold(0.0, f64::max);
-    let quota = affinity::cgroup_quota();
+    // The tightest quota that any rank sees, so that all ranks come to the same result.
+    let quota = peers.iter().filter_map(|peer| peer.quota).reduce(f64::min);
     let per_core = quota.map_or(busiest, |quota| busiest.max(size / quota));
     // Shares of a core are sums of fractions: leave room for their rounding.
     let own_cores = settings.assume_own_cores.unwrap_or(per_core < 1.0 + 1e-6);
     let mut patience = if own_cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
-    patience.spins = settings.spins.unwrap_or(patience.spins);
+    patience.spins = settings.spins.unwrap_or(patience.spins).max(1);
     patience.yields = settings.yields.unwrap_or(patience.yields);
     let words = format!(
-        "{} ranks on {} cores{}: {per_core:.2} ranks on the busiest core, so waiting is {} polls, {} yields, then sleep",
+        "{} ranks on {} cores{}: {per_core:.2} ranks on the busiest core, so waiting is {} polls, {} yields, \
+         then sleep{}",
         peers.len(),
         load.len(),
         quota.map_or(String::new(), |q| format!(" (control group allows {q:.2})")),
         patience.spins,
         patience.yields,
+        if peers.iter().all(|peer| peer.membarrier) { "" } else { " (membarrier is refused: waking may take 1 ms)" },
     );
     (own_cores, patience, words)
 }
@@ -363,7 +417,14 @@ mod tests {
     use super::*;
 
     fn peer(cores: &[usize]) -> Introduction {
-        Introduction { node: "n".into(), pid: 1, settings: "s".into(), cores: cores.to_vec() }
+        Introduction {
+            node: "n".into(),
+            pid: 1,
+            settings: "s".into(),
+            cores: cores.to_vec(),
+            quota: None,
+            membarrier: true,
+        }
     }
 
     #[test]
@@ -377,6 +438,15 @@ mod tests {
         assert_eq!(shared, Patience::SHARED_CORE, "{words}");
         let (_, shared, _) = placement(&[peer(&[0, 1]), peer(&[0, 1]), peer(&[0, 1])], &settings);
         assert_eq!(shared, Patience::SHARED_CORE);
+    }
+
+    #[test]
+    fn one_ranks_quota_counts_for_all() {
+        let mut limited = peer(&[1]);
+        limited.quota = Some(1.0);
+        let (own_cores, patience, words) = placement(&[peer(&[0]), limited], &Settings::default());
+        assert!(!own_cores, "{words}");
+        assert_eq!(patience, Patience::SHARED_CORE);
     }
 
     #[test]

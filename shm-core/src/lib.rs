@@ -7,11 +7,9 @@
 pub mod sync;
 
 #[cfg(not(loom))]
-mod coll;
-#[cfg(not(loom))]
-mod ring;
-#[cfg(not(loom))]
 pub mod call;
+#[cfg(not(loom))]
+mod coll;
 #[cfg(not(loom))]
 pub mod comm;
 #[cfg(not(loom))]
@@ -22,6 +20,8 @@ pub mod exchange;
 pub mod job;
 #[cfg(not(loom))]
 pub mod owned;
+#[cfg(not(loom))]
+mod ring;
 #[cfg(not(loom))]
 pub mod segment;
 #[cfg(not(loom))]

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // takes vectors apart and puts them together again
 
 use std::mem::ManuallyDrop;
+use std::rc::Rc;
 
 use reduce_kernels::{Element, Op};
 
@@ -16,6 +17,8 @@ pub struct Owned<T> {
     length: usize,
     capacity: usize,
     ticket: Ticket,
+    /// Of the communicator that works on it.
+    identity: Rc<()>,
 }
 
 /// What to do with an owned buffer.
@@ -51,7 +54,7 @@ impl LocalComm {
             }
         };
         match self.start(call) {
-            Ok(ticket) => Ok(Owned { pointer, length, capacity, ticket }),
+            Ok(ticket) => Ok(Owned { pointer, length, capacity, ticket, identity: Rc::clone(self.identity()) }),
             Err(e) => {
                 drop(ManuallyDrop::into_inner(parts));
                 Err(e)
@@ -62,9 +65,9 @@ impl LocalComm {
     /// The vector, if its operation has completed; else the request again.
     ///
     /// # Errors
-    /// The request, when the operation is still under way.
+    /// The request, when the operation is still under way, or another communicator's.
     pub fn take<T>(&mut self, owned: Owned<T>) -> std::result::Result<Vec<T>, Owned<T>> {
-        if !self.has_completed(owned.ticket) {
+        if !Rc::ptr_eq(&owned.identity, self.identity()) || !self.has_completed(owned.ticket) {
             return Err(owned);
         }
         // SAFETY: these are the parts of a vector that was taken apart once, and nobody else uses its

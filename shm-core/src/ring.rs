@@ -12,10 +12,8 @@ use crate::call::Signature;
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::job::Job;
-use crate::segment::layout::{
-    HISTORY, Header, INLINE_BYTES, PAGE, RING, RankFlags, StepSlot, whole_pages,
-};
-use crate::segment::{Place, Segment};
+use crate::segment::layout::{HISTORY, Header, INLINE_BYTES, PAGE, RING, RankFlags, StepSlot, whole_pages};
+use crate::segment::{Place, Segment, Shape};
 use crate::sync::{OpRecord, Ordering, before};
 
 /// Ranks from which on cells are small, so that a segment of 256 ranks stays modest.
@@ -56,9 +54,9 @@ impl Ring {
         let stride = whole_pages(cells_at + RING as usize * cell_bytes);
         let first = whole_pages(size_of::<Header>());
         let bytes = first + size * stride;
-        let mut segment = Segment::together(exchange, "han-comm", size, bytes, &[job.backing()])?;
+        let shape = Shape { name: "han-comm", ranks: size, cell_bytes, bytes };
+        let mut segment = Segment::together(exchange, &shape, &[job.backing()])?;
         segment.forget_file();
-        segment.header().cell_bytes.store(u32::try_from(cell_bytes).unwrap_or(0), Ordering::Relaxed);
         let flags = (0..size).map(|r| segment.place(first + r * stride)).collect();
         let ring_bytes = RING as usize * cell_bytes;
         let cells = (0..size).map(|r| segment.bytes_at(first + r * stride + cells_at, ring_bytes)).collect();
@@ -159,26 +157,40 @@ impl Ring {
     }
 
     /// True once this rank may write to the place of `span`: all ranks have consumed what was there.
+    ///
+    /// # Errors
+    /// A peer does not do the same operations as this rank.
     #[inline]
-    pub(crate) fn may_write(&mut self, span: Span) -> bool {
+    pub(crate) fn may_write(&mut self, span: Span) -> Result<bool> {
         let needed = span.end().wrapping_sub(RING);
         if !before(self.recycled, needed) {
-            return true;
+            return Ok(true);
         }
-        self.look_at_watermarks();
-        !before(self.recycled, needed)
+        self.look_at_watermarks()?;
+        Ok(!before(self.recycled, needed))
     }
 
+    /// Learns how far the peers have read, and that they have done the same operations: a rank that
+    /// only ever writes, such as a root, reads no flag that would tell.
     #[cold]
-    fn look_at_watermarks(&mut self) {
+    fn look_at_watermarks(&mut self) -> Result<()> {
         let mut least = self.step;
-        for rank in (0..self.size()).filter(|&rank| rank != self.rank) {
-            let consumed = self.flags(rank).consumed.get();
+        for peer in (0..self.size()).filter(|&peer| peer != self.rank) {
+            let consumed = self.flags(peer).consumed.get();
             if before(consumed, least) {
                 least = consumed;
             }
+            let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
+            let common = if before(entered, self.sequence) { entered } else { self.sequence };
+            let (own, theirs) = (self.record(self.rank, common), self.record(peer, common));
+            if let (Some(own), Some(theirs)) = (own.get(common), theirs.get(common))
+                && own != theirs
+            {
+                return Err(self.explain_mismatch(peer));
+            }
         }
         self.recycled = least;
+        Ok(())
     }
 
     /// Every peer was seen in the operation whose first step is `step`: it has consumed all before.
@@ -257,6 +269,7 @@ impl Ring {
     #[inline]
     pub(crate) fn publish(&self, span: Span) {
         self.slot(self.rank, span.step).publish(span.step, self.chain);
+        self.slot(self.rank, span.end()).prefetch_for_write();
         self.job.ring();
     }
 
@@ -282,8 +295,13 @@ impl Ring {
 
     /// Ends an operation: all its steps are consumed.
     #[inline]
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave(&mut self) {
         self.consumed(self.step);
+        // A rank that only reads never asks, and steps compare well only within half the circle. All
+        // peers are within a ring of this rank's step, or it could not have come so far.
+        if self.step.wrapping_sub(self.recycled) > 1 << 30 {
+            self.recycled = self.step.wrapping_sub(1 << 29);
+        }
     }
 
     /// Ranks that have not entered this rank's operation.
@@ -374,7 +392,8 @@ fn mix(chain: u32, signature: Signature) -> u32 {
     hash = (hash ^ (hash >> 29) ^ signature.count).wrapping_mul(ODD);
     #[allow(clippy::cast_possible_truncation)] // the upper half is the better mixed one
     let folded = (hash >> 32) as u32;
-    folded
+    // Never 0, which is what a slot holds that was never published.
+    folded | 1
 }
 
 #[cfg(test)]

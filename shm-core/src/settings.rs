@@ -50,6 +50,9 @@ impl Default for Settings {
     }
 }
 
+/// More polls than this without a look at the job would hide a death for too long.
+const MAX_SPINS: u32 = 1_000_000;
+
 /// Name and meaning of every setting that [`Settings::set`] takes.
 pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
@@ -70,20 +73,9 @@ impl Settings {
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "backing" => self.backing = parse_backing(value)?,
-            "chunk_bytes" => {
-                let bytes: usize = number(key, value)?;
-                if !bytes.is_power_of_two() || !(4096..=65536).contains(&bytes) {
-                    return Err(format!("chunk_bytes={value}: expected a power of two from 4096 to 65536"));
-                }
-                self.chunk_bytes = bytes;
-            }
+            "chunk_bytes" => self.chunk_bytes = number(key, value)?,
             "slice_min_bytes" => self.slice_min_bytes = number(key, value)?,
-            "tree_min_ranks" => {
-                self.tree_min_ranks = number(key, value)?;
-                if self.tree_min_ranks < 2 {
-                    return Err(format!("tree_min_ranks={value}: expected a number of at least 2"));
-                }
-            }
+            "tree_min_ranks" => self.tree_min_ranks = number(key, value)?,
             "assume_own_cores" => {
                 self.assume_own_cores = match value {
                     "auto" => None,
@@ -100,7 +92,25 @@ impl Settings {
                 return Err(format!("unknown key {key:?}: valid keys are {}", keys.join(", ")));
             }
         }
-        Ok(())
+        self.validate()
+    }
+
+    /// Checks what the engine relies on, since fields can be set directly.
+    ///
+    /// # Errors
+    /// A sentence with the values that the field takes.
+    pub fn validate(&self) -> Result<(), String> {
+        let chunk = self.chunk_bytes;
+        if !chunk.is_power_of_two() || !(4096..=65536).contains(&chunk) {
+            return Err(format!("chunk_bytes={chunk}: expected a power of two from 4096 to 65536"));
+        }
+        if self.tree_min_ranks < 2 {
+            return Err(format!("tree_min_ranks={}: expected a number of at least 2", self.tree_min_ranks));
+        }
+        match self.spins {
+            Some(spins) if spins > MAX_SPINS => Err(format!("spins={spins}: expected auto or at most {MAX_SPINS}")),
+            _ => Ok(()),
+        }
     }
 
     /// The value of `key` as [`set`](Self::set) would take it.

@@ -185,10 +185,8 @@ fn several_outstanding_operations_complete_in_any_order() {
         ranks(size, &heap(), |comm, _| {
             let (rank, size) = (comm.rank(), comm.size());
             for count in [1, 400, 9000] {
-                let sums = comm.start_owned(
-                    shm_core::OwnedCall::Allreduce(Operator::Sum.into()),
-                    vector(rank, count, 1),
-                );
+                let sums =
+                    comm.start_owned(shm_core::OwnedCall::Allreduce(Operator::Sum.into()), vector(rank, count, 1));
                 let copies = comm.start_owned(shm_core::OwnedCall::Bcast(size - 1), vector(rank, count, 2));
                 let barrier = comm.start(Call::barrier()).unwrap();
                 let (sums, copies) = (sums.unwrap(), copies.unwrap());

@@ -4,8 +4,8 @@
 #![cfg(loom)]
 #![allow(unsafe_code, missing_docs)] // reads and writes loom's cells through their pointers
 
-use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::thread;
 use shm_core::sync::{Bell, Latch, OpRecord, Slot, Watermark};
 
@@ -197,17 +197,17 @@ fn latch_first_writer_wins() {
         let latch = Arc::new(Latch::<2>::new());
         let writer = {
             let latch = Arc::clone(&latch);
-            thread::spawn(move || latch.set(&[1, 2]))
+            thread::spawn(move || latch.set(1, &[1, 2]))
         };
         let reader = {
             let latch = Arc::clone(&latch);
             thread::spawn(move || latch.get())
         };
-        let here = latch.set(&[3, 4]);
+        let here = latch.set(0, &[3, 4]);
         let there = writer.join().unwrap();
         assert!(here != there, "one of the two was first");
         let content = if here { [3, 4] } else { [1, 2] };
-        assert_eq!(latch.get(), Some(content));
+        assert_eq!((latch.get(), latch.writer()), (Some(content), usize::from(there)));
         assert!(matches!(reader.join().unwrap(), None | Some([1, 2] | [3, 4])));
     });
 }

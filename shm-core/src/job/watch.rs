@@ -9,7 +9,7 @@ use crate::call::Signature;
 use crate::error::{Error, Result};
 use crate::job::MAX_RANKS;
 use crate::segment::Segment;
-use crate::segment::layout::{FINALIZED, Header, JobFlags, RUNNING, RankStatus};
+use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus};
 use crate::sync::Ordering;
 use crate::sys::clock;
 
@@ -31,7 +31,7 @@ pub struct RankReport {
     pub rank: usize,
     /// Its process id.
     pub pid: u32,
-    /// `starting`, `computing`, `waiting`, `finalized`, or `dead`.
+    /// `starting`, `computing`, `waiting`, `finalizing`, `finalized`, or `dead`.
     pub state: &'static str,
     /// The operation that it waits in, with its number and communicator.
     pub operation: Option<String>,
@@ -89,17 +89,16 @@ fn report(rank: usize, status: &RankStatus) -> RankReport {
     let alive = Path::new(&format!("/proc/{pid}")).exists();
     let state = match status.state.load(Ordering::Acquire) {
         FINALIZED => "finalized",
-        RUNNING if !alive => "dead",
-        RUNNING if since != 0 => "waiting",
+        RUNNING | FINALIZING if !alive => "dead",
+        RUNNING | FINALIZING if since != 0 => "waiting",
         RUNNING => "computing",
+        FINALIZING => "finalizing",
         _ => "starting",
     };
     let mut report = RankReport { rank, pid, state, operation: None, age_ms: None, missing: Vec::new() };
     if state == "waiting" {
-        let signature = Signature {
-            packed: status.packed.load(Ordering::Relaxed),
-            count: status.count.load(Ordering::Relaxed),
-        };
+        let signature =
+            Signature { packed: status.packed.load(Ordering::Relaxed), count: status.count.load(Ordering::Relaxed) };
         let (sequence, communicator) =
             (status.sequence.load(Ordering::Relaxed), status.communicator.load(Ordering::Relaxed));
         report.operation = Some(format!("{signature} #{sequence} on communicator {communicator}"));

@@ -88,6 +88,8 @@ pub struct RankStatus {
 pub const ABSENT: u32 = 0;
 /// [`RankStatus::state`]: attached, not finalized.
 pub const RUNNING: u32 = 1;
+/// [`RankStatus::state`]: has come to the last barrier of the world.
+pub const FINALIZING: u32 = 3;
 /// [`RankStatus::state`]: finalized; its end is no death.
 pub const FINALIZED: u32 = 2;
 

@@ -54,6 +54,19 @@ pub struct Segment {
     backing: Backing,
 }
 
+/// What a segment is made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// What the kernel's listings call it.
+    pub(crate) name: &'static str,
+    /// Ranks that share it.
+    pub(crate) ranks: usize,
+    /// Bytes of one cell of a communicator; 0 for a job.
+    pub(crate) cell_bytes: usize,
+    /// Length of the whole.
+    pub(crate) bytes: usize,
+}
+
 /// A typed place in a segment, computed once, checked once.
 #[derive(Debug)]
 pub struct Place<T> {
@@ -84,17 +97,11 @@ impl Segment {
     ///
     /// # Errors
     /// None of them could be mapped by all ranks; the message has every rank's reason.
-    pub fn together(
-        exchange: &mut dyn Exchange,
-        name: &str,
-        size_ranks: usize,
-        bytes: usize,
-        backings: &[Backing],
-    ) -> Result<Self> {
+    pub(crate) fn together(exchange: &mut dyn Exchange, shape: &Shape, backings: &[Backing]) -> Result<Self> {
         let mut reasons = Vec::new();
         for &backing in backings {
             // Every attempt takes two exchanges, whatever happens, so that groups stay in step.
-            let made = (exchange.rank() == 0).then(|| Self::make(backing, name, size_ranks, bytes));
+            let made = (exchange.rank() == 0).then(|| Self::make(backing, shape));
             let word = match &made {
                 Some(Ok((_, ticket))) => ticket.to_text(),
                 Some(Err(e)) => e.to_string(),
@@ -109,11 +116,11 @@ impl Segment {
             };
             let verdict = mapped.as_ref().map_or_else(ToString::to_string, |_| String::new());
             let verdicts = gather(exchange, verdict.as_bytes())?;
-            if let (0, Backing::DevShm, Some(ticket)) = (exchange.rank(), backing, &ticket) {
-                // All have it or it is given up: either way the name has done its work.
-                let _ = std::fs::remove_file(&ticket.place);
-            }
-            if let (Ok(segment), true) = (mapped, verdicts.iter().all(String::is_empty)) {
+            if let (Ok(mut segment), true) = (mapped, verdicts.iter().all(String::is_empty)) {
+                // All have it: the name has done its work. It goes as well with a segment that is given up.
+                if let Memory::Shared(map) = &mut segment.memory {
+                    map.unlink();
+                }
                 return Ok(segment);
             }
             let failed = verdicts.iter().enumerate().find(|(_, v)| !v.is_empty());
@@ -122,18 +129,17 @@ impl Segment {
         Err(Error::Startup(format!("no shared memory that all ranks can map: {}", reasons.join("; "))))
     }
 
-    fn make(backing: Backing, name: &str, size_ranks: usize, bytes: usize) -> Result<(Self, Ticket)> {
+    fn make(backing: Backing, shape: &Shape) -> Result<(Self, Ticket)> {
+        let bytes = shape.bytes;
         let cookie = random();
         let (memory, place) = match backing {
             Backing::Memfd => {
-                let map = SharedMap::anonymous(name, bytes)?;
+                let map = SharedMap::anonymous(shape.name, bytes)?;
                 let place = map.path_for_peers();
                 (Memory::Shared(map), place)
             }
             Backing::DevShm => {
-                let prefix = format!("han-{}-", nix::unistd::geteuid());
-                map::sweep(&prefix);
-                let place = Path::new(map::DEV_SHM).join(format!("{prefix}{cookie:016x}"));
+                let place = Path::new(map::DEV_SHM).join(format!("{}{cookie:016x}", map::prefix()));
                 (Memory::Shared(SharedMap::named(&place, bytes)?), place)
             }
             Backing::Heap => {
@@ -147,7 +153,8 @@ impl Segment {
         header.magic.store(MAGIC, Ordering::Relaxed);
         header.layout.store(layout_hash(), Ordering::Relaxed);
         header.cookie.store(cookie, Ordering::Relaxed);
-        header.size.store(u32::try_from(size_ranks).unwrap_or(u32::MAX), Ordering::Relaxed);
+        header.size.store(u32::try_from(shape.ranks).unwrap_or(u32::MAX), Ordering::Relaxed);
+        header.cell_bytes.store(u32::try_from(shape.cell_bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
         let place = place.to_string_lossy().into_owned();
         Ok((segment, Ticket { backing, bytes, cookie, place }))
     }
@@ -313,7 +320,8 @@ mod tests {
     #[should_panic(expected = "outside the segment")]
     fn places_are_checked() {
         let mut alone = crate::exchange::Alone;
-        let segment = Segment::together(&mut alone, "test", 1, 4096, &[Backing::Heap]).expect("heap");
+        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes: 4096 };
+        let segment = Segment::together(&mut alone, &shape, &[Backing::Heap]).expect("heap");
         let _ = segment.bytes_at(4000, 97);
     }
 }

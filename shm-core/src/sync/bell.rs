@@ -1,5 +1,7 @@
 //! Sleeping until somebody publishes something, without a fence on the publisher's fast path.
 
+use std::sync::atomic::compiler_fence;
+
 use super::primitive::{AtomicU32, Ordering};
 
 /// An event count for all ranks of a node.
@@ -24,6 +26,9 @@ impl Bell {
     /// To be called after every store that somebody may wait for; calls `wake` if there are sleepers.
     #[inline]
     pub fn ring(&self, wake: impl FnOnce(&AtomicU32)) {
+        // The compiler must not move the look before the caller's store; the processor is ordered by
+        // the sleeper's barrier.
+        compiler_fence(Ordering::SeqCst);
         // B1 (Relaxed): ordered after the caller's flag by the sleeper's barrier between B2 and B3.
         if self.sleepers.load(Ordering::Relaxed) != 0 {
             self.ring_slowly(wake);

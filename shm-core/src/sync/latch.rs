@@ -3,8 +3,10 @@
 use super::primitive::{AtomicU32, AtomicU64, Ordering};
 
 const EMPTY: u32 = 0;
+/// Added to the writer's number, which stands above these two bits.
 const WRITING: u32 = 1;
 const SET: u32 = 2;
+const BITS: u32 = 2;
 
 /// Written once, by whoever comes first; `WORDS` words of content.
 ///
@@ -30,17 +32,24 @@ impl<const WORDS: usize> Latch<WORDS> {
         self.state.load(Ordering::Relaxed) != EMPTY
     }
 
+    /// The number of who has taken it; meaningless before somebody has.
+    #[must_use]
+    pub fn writer(&self) -> usize {
+        (self.state.load(Ordering::Relaxed) >> BITS) as usize
+    }
+
     /// Fills it with `content`, unless somebody else was first; true if this call was first.
-    pub fn set(&self, content: &[u64; WORDS]) -> bool {
+    pub fn set(&self, writer: usize, content: &[u64; WORDS]) -> bool {
+        let writer = u32::try_from(writer).unwrap_or(0) << BITS;
         // L0: the exchange lets one writer in; it publishes nothing.
-        if self.state.compare_exchange(EMPTY, WRITING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if self.state.compare_exchange(EMPTY, writer | WRITING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return false;
         }
         for (word, value) in self.words.iter().zip(content) {
             word.store(*value, Ordering::Relaxed);
         }
         // L1 (Release): publishes the words. Pairs with L2. Test: latch_first_writer_wins.
-        self.state.store(SET, Ordering::Release);
+        self.state.store(writer | SET, Ordering::Release);
         true
     }
 
@@ -48,7 +57,7 @@ impl<const WORDS: usize> Latch<WORDS> {
     #[must_use]
     pub fn get(&self) -> Option<[u64; WORDS]> {
         // L2 (Acquire): pairs with L1.
-        if self.state.load(Ordering::Acquire) != SET {
+        if self.state.load(Ordering::Acquire) & SET == 0 {
             return None;
         }
         Some(std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed)))

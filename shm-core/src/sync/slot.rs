@@ -6,7 +6,7 @@ use super::primitive::{AtomicU64, Ordering, UnsafeCell};
 /// One step's flag of one rank: a control word, then `8 * WORDS` bytes of payload.
 ///
 /// The control word holds the step (plus one, so that zeroed memory means "none yet") and the
-/// writer's check value. Only the owning rank writes. A slot is used again only after every rank's
+/// writer's check value, which is never 0. Only the owning rank writes. A slot is used again only after every rank's
 /// [`Watermark`](super::Watermark) has passed its last step, so a reader never sees two steps mixed.
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -54,6 +54,17 @@ impl<const WORDS: usize> Slot<WORDS> {
         self.control.store(control, Ordering::Release);
     }
 
+    /// Asks for the lines in exclusive state, so that the owner's next writing finds them here: until
+    /// then they are shared with the readers of the slot's last step.
+    #[inline]
+    pub fn prefetch_for_write(&self) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        // SAFETY: a prefetch changes no memory and no flags and cannot fault.
+        unsafe {
+            core::arch::asm!("prefetchw [{}]", in(reg) self, options(nostack, preserves_flags, readonly));
+        }
+    }
+
     /// The writer's check value if it has announced `step`, else `None`.
     #[inline]
     #[must_use]
@@ -62,7 +73,7 @@ impl<const WORDS: usize> Slot<WORDS> {
         let control = self.control.load(Ordering::Acquire);
         #[allow(clippy::cast_possible_truncation)] // the two halves of the word
         let (seen, check) = ((control >> 32) as u32, control as u32);
-        (seen == step.wrapping_add(1)).then_some(check)
+        (seen == step.wrapping_add(1) && control != 0).then_some(check)
     }
 }
 

@@ -8,13 +8,20 @@ use crate::sys::{affinity, futex};
 /// How long each kind of waiting lasts before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Polls of the operation, a pause instruction after each, before the core is first given away.
+    /// Polls of the operation before the core is first given away.
     pub spins: u32,
     /// Times that the core is given away, one poll after each, before sleeping.
     pub yields: u32,
     /// Longest single sleep on the bell.
     pub sleep_us: u32,
 }
+
+/// Polls before the first pause instruction, which alone can take longer than a flag's way.
+const EAGER_SPINS: u32 = 32;
+/// Yields between two looks at the job.
+const LOOK_EVERY: u32 = 16;
+/// Polls between two rests.
+const SPINS_AFTER_REST: u32 = 64;
 
 impl Patience {
     /// For a rank that has a core to itself: nobody gains from its yielding.
@@ -27,24 +34,31 @@ impl Patience {
 #[derive(Debug)]
 pub struct Waiter {
     patience: Patience,
-    yielded: u32,
+    /// Times that the core was given away.
+    rested: u32,
 }
 
 impl Waiter {
     /// A wait that has not begun.
     #[must_use]
     pub fn new(patience: Patience) -> Self {
-        Self { patience, yielded: 0 }
+        Self { patience, rested: 0 }
     }
 
     /// Polls `ready` for the spinning part; true as soon as it holds.
+    ///
+    /// # Errors
+    /// Those of `ready`.
     #[inline]
     pub fn spin<E>(&self, mut ready: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-        for _ in 0..self.patience.spins {
+        let spins = if self.rested == 0 { self.patience.spins } else { self.patience.spins.min(SPINS_AFTER_REST) };
+        for spin in 0..spins {
             if ready()? {
                 return Ok(true);
             }
-            std::hint::spin_loop();
+            if spin >= EAGER_SPINS {
+                std::hint::spin_loop();
+            }
         }
         Ok(false)
     }
@@ -53,10 +67,10 @@ impl Waiter {
     ///
     /// Returns true if it slept, which is when the caller can afford slow checks.
     pub fn rest(&mut self, bell: &Bell, ready: impl FnOnce() -> bool) -> bool {
-        if self.yielded < self.patience.yields {
-            self.yielded += 1;
+        self.rested = self.rested.saturating_add(1);
+        if self.rested <= self.patience.yields {
             affinity::yield_now();
-            return self.yielded % 256 == 0;
+            return self.rested.is_multiple_of(LOOK_EVERY);
         }
         let limit = Duration::from_micros(u64::from(self.patience.sleep_us));
         // If membarrier is refused a ring can be missed; the sleep's limit then bounds the delay.

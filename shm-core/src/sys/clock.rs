@@ -5,7 +5,6 @@ use nix::time::{ClockId, clock_gettime};
 /// Nanoseconds of `CLOCK_MONOTONIC`: the same for every process of the node.
 #[must_use]
 pub fn now_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| {
-        t.tv_sec().unsigned_abs() * 1_000_000_000 + t.tv_nsec().unsigned_abs()
-    })
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |t| t.tv_sec().unsigned_abs() * 1_000_000_000 + t.tv_nsec().unsigned_abs())
 }

@@ -2,15 +2,15 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FlockArg, SealFlag, fallocate, FallocateFlags, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, Flock, FlockArg, OFlag, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::geteuid;
 
 use crate::error::{Error, Result};
 
@@ -22,7 +22,16 @@ pub const DEV_SHM: &str = "/dev/shm";
 pub struct SharedMap {
     map: MmapRaw,
     /// Open as long as others may attach or look through it.
-    file: Option<File>,
+    file: Option<Open>,
+    /// The object's name, as long as it has one; removed with the mapping at the latest.
+    name: Option<PathBuf>,
+}
+
+/// An open object; the maker of a named one holds a lock, by which others see that it lives.
+#[derive(Debug)]
+enum Open {
+    Plain(File),
+    Locked(Flock<File>),
 }
 
 impl SharedMap {
@@ -54,21 +63,23 @@ impl SharedMap {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         let file = options.open(path).map_err(|e| Error::io("open in /dev/shm", &e))?;
-        let reserve = || {
-            nix::fcntl::Flock::lock(file.try_clone()?, FlockArg::LockExclusiveNonblock)
-                .map(std::mem::forget) // the lock belongs to the open file and ends with it
-                .map_err(|(_, e)| io::Error::from(e))?;
-            let length = i64::try_from(bytes).map_err(|_| io::Error::from(Errno::EFBIG))?;
-            fallocate(&file, FallocateFlags::empty(), 0, length).map_err(io::Error::from)
-        };
-        if let Err(e) = reserve() {
+        let remove = |error: Error| {
             let _ = fs::remove_file(path);
-            return Err(Error::System {
-                api: "fallocate in /dev/shm",
-                reason: format!("{e}; {} KiB are needed: give the container a larger /dev/shm", bytes / 1024),
-            });
+            error
+        };
+        let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| remove(Error::system("flock", e)))?;
+        // A sweep may have taken the file for a left-over before it was locked.
+        if fs::metadata(path).map(|m| m.ino()).ok() != lock.metadata().map(|m| m.ino()).ok() {
+            return Err(Error::System { api: "flock", reason: format!("{} was removed meanwhile", path.display()) });
         }
-        Self::map(file)
+        let length = i64::try_from(bytes).unwrap_or(i64::MAX);
+        fallocate(&*lock, FallocateFlags::empty(), 0, length).map_err(|e| {
+            let advice = "give the container a larger /dev/shm";
+            let reason = format!("{} ({e:?}); {} KiB are needed: {advice}", e.desc(), bytes / 1024);
+            remove(Error::System { api: "fallocate in /dev/shm", reason })
+        })?;
+        let map = MmapOptions::new().map_raw(&*lock).map_err(|e| remove(Error::io("mmap", &e)))?;
+        Ok(Self { map, file: Some(Open::Locked(lock)), name: Some(path.to_owned()) })
     }
 
     /// Maps the object that another process holds open as `fd`, or a named one.
@@ -76,10 +87,11 @@ impl SharedMap {
     /// # Errors
     /// It cannot be opened (other user, other process namespace), or is not `bytes` long.
     pub fn open(path: &Path, bytes: usize) -> Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::System {
-            api: "open",
-            reason: format!("{}: {e}", path.display()),
-        })?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|e| Error::System { api: "open", reason: format!("{}: {e}", path.display()) })?;
         let length = file.metadata().map_err(|e| Error::io("fstat", &e))?.len();
         if length != bytes as u64 {
             let reason = format!("{} is {length} bytes long, expected {bytes}", path.display());
@@ -88,22 +100,25 @@ impl SharedMap {
         Self::map(file)
     }
 
-    /// Maps `path` for looking only, if it is a regular object of at least `least` bytes.
+    /// Maps somebody's object of at least `least` bytes to look at it, if it cannot shrink under the
+    /// mapping: it is sealed, or this user's own.
     ///
     /// # Errors
-    /// It cannot be opened or is too short.
+    /// It cannot be opened, is too short, or could be taken away.
     pub fn inspect(path: &Path, least: usize) -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::io("open", &e))?;
-        let length = file.metadata().map_err(|e| Error::io("fstat", &e))?.len();
-        if length < least as u64 {
-            return Err(Error::System { api: "open", reason: format!("{} is too short", path.display()) });
+        let seen = file.metadata().map_err(|e| Error::io("fstat", &e))?;
+        let seals = fcntl(&file, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_truncate);
+        let stays = seals.contains(SealFlag::F_SEAL_SHRINK) || seen.uid() == geteuid().as_raw();
+        if seen.len() < least as u64 || !stays {
+            return Err(Error::System { api: "open", reason: format!("{} is no segment", path.display()) });
         }
         Self::map(file)
     }
 
     fn map(file: File) -> Result<Self> {
         let map = MmapOptions::new().map_raw(&file).map_err(|e| Error::io("mmap", &e))?;
-        Ok(Self { map, file: Some(file) })
+        Ok(Self { map, file: Some(Open::Plain(file)), name: None })
     }
 
     /// First byte; page-aligned.
@@ -121,7 +136,11 @@ impl SharedMap {
     /// How a process of the same user reaches this object while this one holds it open.
     #[must_use]
     pub fn path_for_peers(&self) -> PathBuf {
-        let fd = self.file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let fd = match &self.file {
+            Some(Open::Plain(file)) => file.as_raw_fd(),
+            Some(Open::Locked(file)) => file.as_raw_fd(),
+            None => -1,
+        };
         PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()))
     }
 
@@ -129,18 +148,65 @@ impl SharedMap {
     pub fn forget_file(&mut self) {
         self.file = None;
     }
+
+    /// Removes the object's name, if it has one; the memory stays mapped.
+    pub fn unlink(&mut self) {
+        if let Some(name) = self.name.take() {
+            let _ = fs::remove_file(name);
+        }
+    }
 }
 
-/// Removes objects in [`DEV_SHM`] whose name begins with `prefix` and whose maker has ended.
-pub fn sweep(prefix: &str) {
+impl Drop for SharedMap {
+    fn drop(&mut self) {
+        self.unlink();
+    }
+}
+
+/// What the names of this user's objects in [`DEV_SHM`] begin with.
+#[must_use]
+pub fn prefix() -> String {
+    format!("han-{}-", geteuid())
+}
+
+/// Removes this user's objects in [`DEV_SHM`] whose maker was killed before it could.
+pub fn sweep() {
     let Ok(entries) = fs::read_dir(DEV_SHM) else { return };
-    for entry in entries.flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(prefix) {
-            continue;
-        }
-        let Ok(file) = OpenOptions::new().read(true).write(true).open(entry.path()) else { continue };
-        if nix::fcntl::Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
+    let prefix = prefix();
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
+        let Ok(file) = options.open(entry.path()) else { continue };
+        let own = file.metadata().is_ok_and(|seen| seen.is_file() && seen.uid() == geteuid().as_raw());
+        // The lock is held until the name is gone, so that nobody takes the file for a living one.
+        if own && let Ok(_lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             let _ = fs::remove_file(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_with_their_maker_and_sweeping_spares_the_living() {
+        let path = Path::new(DEV_SHM).join(format!("{}test-{}", prefix(), std::process::id()));
+        let map = SharedMap::named(&path, 4096).unwrap();
+        sweep();
+        assert!(path.exists(), "its maker lives");
+        drop(map);
+        assert!(!path.exists(), "removed with the mapping");
+        fs::write(&path, b"left by a killed maker").unwrap();
+        sweep();
+        assert!(!path.exists(), "nobody holds its lock");
+    }
+
+    #[test]
+    fn an_object_that_could_shrink_is_looked_at_only_if_it_is_ours() {
+        let map = SharedMap::anonymous("han-test", 4096).unwrap();
+        assert!(SharedMap::inspect(&map.path_for_peers(), 4096).is_ok());
+        assert!(SharedMap::inspect(&map.path_for_peers(), 4097).is_err());
     }
 }

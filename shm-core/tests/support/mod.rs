@@ -7,7 +7,7 @@ use std::thread;
 
 use shm_core::exchange::{ThreadExchange, thread_group};
 use shm_core::segment::Backing;
-use shm_core::{Job, LocalComm, Settings};
+use shm_core::{Call, Job, LocalComm, Settings};
 
 /// Runs `body` on `size` threads that are the ranks of one job, and returns what each returned.
 pub fn ranks<R: Send>(
@@ -21,8 +21,13 @@ pub fn ranks<R: Send>(
             let settings = settings.clone();
             scope.spawn(move || {
                 let job = Rc::new(Job::together(&mut exchange, settings).unwrap());
-                let mut comm = LocalComm::together(&mut exchange, job, 0, (0..size).collect()).unwrap();
-                body(&mut comm, &mut exchange)
+                let mut comm = LocalComm::together(&mut exchange, Rc::clone(&job), 0, (0..size).collect()).unwrap();
+                let result = body(&mut comm, &mut exchange);
+                if job.check().is_ok() {
+                    comm.run(Call::barrier(), idle).unwrap();
+                }
+                job.finalize();
+                result
             })
         };
         let threads: Vec<_> = thread_group(size).into_iter().map(start).collect();

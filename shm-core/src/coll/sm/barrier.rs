@@ -23,7 +23,7 @@ impl Progress for Flat {
     #[inline]
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         if !self.announced {
-            wait_for!(ring.may_write(self.span));
+            wait_for!(ring.may_write(self.span)?);
             ring.publish(self.span);
             self.announced = true;
         }
@@ -63,7 +63,7 @@ impl Progress for Dissemination {
         let size = ring.size();
         while self.distance < size {
             if !self.announced {
-                wait_for!(ring.may_write(self.span));
+                wait_for!(ring.may_write(self.span)?);
                 ring.publish(self.span);
                 self.announced = true;
             }

@@ -27,7 +27,7 @@ impl Progress for Flat<'_> {
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         let bytes = self.call.bytes();
         if ring.rank() == self.call.root {
-            wait_for!(ring.may_write(self.span));
+            wait_for!(ring.may_write(self.span)?);
             // SAFETY: just allowed, not yet published; the form is chosen for at most INLINE_BYTES,
             // and the call's buffer holds `bytes`.
             unsafe { ring.put_inline(self.span, self.call.send, bytes) };
@@ -72,7 +72,7 @@ impl Progress for Pipelined<'_> {
             let span = *self.span.get_or_insert_with(|| ring.take(bytes));
             let cells = ring.cells(self.call.root, span);
             if ring.rank() == self.call.root {
-                wait_for!(ring.may_write(span));
+                wait_for!(ring.may_write(span)?);
                 // SAFETY: in the call's buffer, whose length the chunks were cut from.
                 let from = unsafe { self.call.send.add(offset) };
                 // SAFETY: nobody reads these cells until they are published; the span has room.

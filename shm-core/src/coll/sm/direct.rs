@@ -45,15 +45,15 @@ impl<'a> Reduce<'a> {
     }
 
     /// Publishes the next chunk, if the ring has room; true if it did.
-    fn put(&mut self, ring: &mut Ring) -> bool {
+    fn put(&mut self, ring: &mut Ring) -> Result<bool> {
         if self.put == self.chunks.number() || self.put == self.done + AHEAD {
-            return false;
+            return Ok(false);
         }
         let span = self.span(ring, self.put);
         let is_root = self.call.collective == Collective::Reduce && self.receives;
         if !is_root {
-            if !ring.may_write(span) {
-                return false;
+            if !ring.may_write(span)? {
+                return Ok(false);
             }
             // SAFETY: in the call's buffer, whose length the chunks were cut from.
             let from = unsafe { self.call.send.add(self.chunks.offset(self.put)) };
@@ -67,7 +67,7 @@ impl<'a> Reduce<'a> {
             ring.consumed(span.end());
             self.done = self.put;
         }
-        true
+        Ok(true)
     }
 
     /// Reduces the oldest chunk, if all ranks have published it; true if it did.
@@ -106,7 +106,7 @@ impl<'a> Reduce<'a> {
 impl Progress for Reduce<'_> {
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         loop {
-            let put = self.put(ring);
+            let put = self.put(ring)?;
             let reduced = self.reduce(ring)?;
             if self.done == self.chunks.number() {
                 ring.leave();

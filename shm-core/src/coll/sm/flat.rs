@@ -39,7 +39,7 @@ impl Progress for Reduce<'_> {
         let everywhere = self.call.collective == Collective::Allreduce;
         let receives = everywhere || ring.rank() == self.call.root;
         if !self.announced {
-            wait_for!(ring.may_write(self.span));
+            wait_for!(ring.may_write(self.span)?);
             // SAFETY: just allowed, not yet published; the form is chosen for at most INLINE_BYTES,
             // and `send` holds the call's bytes.
             unsafe { ring.put_inline(self.span, self.call.send, self.call.bytes()) };

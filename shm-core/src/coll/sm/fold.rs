@@ -52,8 +52,21 @@ unsafe fn fold_user(
     unsafe { to.copy_from(*last, bytes) };
     for &source in others.iter().rev() {
         let source = if aliased && source.addr() == to.addr() { kept.as_ptr().cast() } else { source };
+        let guard = EndOnPanic;
         // SAFETY: valid for `count` elements each and disjoint: an aliased source was replaced.
         unsafe { user.apply(source, to, bytes / datatype.size(), datatype) };
+        std::mem::forget(guard);
+    }
+}
+
+/// Ends the process when a panic passes: an operation that was left half-way would leave the peers
+/// waiting for the rest of it, while a process that ends is a death that they are told of.
+struct EndOnPanic;
+
+impl Drop for EndOnPanic {
+    fn drop(&mut self) {
+        eprintln!("han: a user operator panicked: ending the process");
+        std::process::abort();
     }
 }
 
@@ -81,9 +94,8 @@ mod tests {
     fn user_operators_keep_rank_order_wherever_the_result_goes() {
         let op = Op::User(UserOperator::elementwise::<u32>(false, compose));
         let vectors: Vec<Vec<u32>> = (0..5).map(|r| (0..9).map(|i| (r * 7 + 3) << 16 | (i + r)).collect()).collect();
-        let expected: Vec<u32> = (0..9)
-            .map(|i| vectors.iter().map(|v| v[i]).reduce(compose).expect("five ranks"))
-            .collect();
+        let expected: Vec<u32> =
+            (0..9).map(|i| vectors.iter().map(|v| v[i]).reduce(compose).expect("five ranks")).collect();
         for place in 0..=5 {
             let mut all = vectors.clone();
             all.push(vec![0; 9]);

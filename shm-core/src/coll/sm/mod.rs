@@ -64,7 +64,11 @@ pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
         // With few ranks the root alone keeps up with what the others copy in.
         Collective::Reduce if size <= 3 => Form::Direct,
         Collective::Reduce | Collective::Allreduce => {
-            if bytes < settings.slice_min_bytes { Form::Direct } else { Form::Slice }
+            if bytes < settings.slice_min_bytes {
+                Form::Direct
+            } else {
+                Form::Slice
+            }
         }
     }
 }

@@ -68,13 +68,13 @@ impl<'a> Reduce<'a> {
     }
 
     /// Publishes the next chunk without this rank's own slice, if the ring has room.
-    fn put(&mut self, ring: &mut Ring) -> bool {
+    fn put(&mut self, ring: &mut Ring) -> Result<bool> {
         if self.put == self.chunks.number() || self.put == self.done + AHEAD {
-            return false;
+            return Ok(false);
         }
         let (parts, _) = self.spans(ring, self.put);
-        if !ring.may_write(parts) {
-            return false;
+        if !ring.may_write(parts)? {
+            return Ok(false);
         }
         let own = self.chunks.slice(self.put, ring.rank(), ring.size());
         let offset = self.chunks.offset(self.put);
@@ -89,7 +89,7 @@ impl<'a> Reduce<'a> {
         }
         ring.publish(parts);
         self.put += 1;
-        true
+        Ok(true)
     }
 
     /// Reduces this rank's slice of the oldest chunk, if all ranks have published theirs.
@@ -104,7 +104,7 @@ impl<'a> Reduce<'a> {
             }
             self.next_part += 1;
         }
-        if !ring.may_write(results) {
+        if !ring.may_write(results)? {
             return Ok(false);
         }
         let slice = self.chunks.slice(self.reduced, ring.rank(), ring.size());
@@ -170,7 +170,7 @@ impl<'a> Reduce<'a> {
 impl Progress for Reduce<'_> {
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         loop {
-            let put = self.put(ring);
+            let put = self.put(ring)?;
             let reduced = self.reduce(ring)?;
             let gathered = self.gather(ring)?;
             if self.done == self.chunks.number() {
@@ -184,6 +184,10 @@ impl Progress for Reduce<'_> {
     }
 
     fn awaits(&self) -> Option<usize> {
-        if self.done < self.reduced { Some(self.next_result) } else { (self.reduced < self.put).then_some(self.next_part) }
+        if self.done < self.reduced {
+            Some(self.next_result)
+        } else {
+            (self.reduced < self.put).then_some(self.next_part)
+        }
     }
 }

@@ -46,7 +46,7 @@ impl<'a> Bcast<'a> {
         }
         let relative = (ring.rank() + size - self.call.root) % size;
         if children(relative, size, RADIX).next().is_some() {
-            wait_for!(ring.may_write(self.span));
+            wait_for!(ring.may_write(self.span)?);
             // SAFETY: just allowed, not yet published; at most INLINE_BYTES by the choice of the form.
             unsafe { ring.put_inline(self.span, self.call.recv, bytes) };
             ring.publish(self.span);
@@ -103,7 +103,7 @@ impl<'a> Reduce<'a> {
             self.seen += 1;
         }
         self.awaits = None;
-        wait_for!(ring.may_write(self.up));
+        wait_for!(ring.may_write(self.up)?);
         let bytes = self.call.bytes();
         let mut partial = [0u64; INLINE_WORDS];
         let partial = partial.as_mut_ptr().cast::<u8>();

@@ -1,0 +1,197 @@
+//! Every form of every collective, sized for ThreadSanitizer: `make test-tsan`. Ranks are threads over
+//! the heap twin, so the sanitizer sees both sides of every flag and all payloads.
+#![allow(clippy::unwrap_used)] // in a test a panic is the report
+
+mod support;
+
+use reduce_kernels::{Op, Operator, UserOperator};
+use shm_core::{Call, Error, LocalComm, OwnedCall, Settings};
+use support::{heap, idle, ranks};
+
+const SIZES: [usize; 3] = [2, 3, 4];
+
+/// What `rank` contributes in operation `salt`.
+fn vector(rank: usize, count: usize, salt: usize) -> Vec<i64> {
+    (0..count).map(|index| i64::try_from((rank * 7919 + index * 31 + salt * 131) % 1009).unwrap()).collect()
+}
+
+fn sum(size: usize, count: usize, salt: usize) -> Vec<i64> {
+    let vectors: Vec<_> = (0..size).map(|rank| vector(rank, count, salt)).collect();
+    (0..count).map(|index| vectors.iter().map(|vector| vector[index]).sum()).collect()
+}
+
+/// All collectives with every root; each result is exact.
+fn every_collective(comm: &mut LocalComm, count: usize) {
+    let (rank, size) = (comm.rank(), comm.size());
+    for root in 0..size {
+        comm.run(Call::barrier(), idle).unwrap();
+        let mut buffer = vector(rank, count, root);
+        comm.run(Call::bcast(&mut buffer, root), idle).unwrap();
+        assert_eq!(buffer, vector(root, count, root));
+
+        let (send, mut recv) = (vector(rank, count, root), vec![0; count]);
+        comm.run(Call::reduce(&send, &mut recv, Operator::Sum.into(), root).unwrap(), idle).unwrap();
+        if rank == root {
+            assert_eq!(recv, sum(size, count, root));
+        }
+        comm.run(Call::allreduce(&send, &mut recv, Operator::Sum.into()).unwrap(), idle).unwrap();
+        assert_eq!(recv, sum(size, count, root));
+    }
+}
+
+/// Checks that `count` integers take the form that the test is about.
+fn assert_form(comm: &LocalComm, count: usize, form: &str) {
+    let mut buffer = vector(0, count, 0);
+    assert_eq!(comm.choice(&Call::allreduce_in_place(&mut buffer, Operator::Sum.into())), form);
+}
+
+fn form(settings: &Settings, form: &str, counts: &[usize]) {
+    for size in SIZES {
+        ranks(size, settings, |comm, _| {
+            for &count in counts {
+                assert_form(comm, count, form);
+                every_collective(comm, count);
+            }
+        });
+    }
+}
+
+fn trees() -> Settings {
+    let mut settings = heap();
+    settings.tree_min_ranks = 2;
+    settings.assume_own_cores = Some(true);
+    // There are not as many cores as the settings say.
+    settings.spins = Some(1);
+    settings
+}
+
+#[test]
+fn flat() {
+    form(&heap(), "sm/flat", &[0, 1, 15]);
+}
+
+#[test]
+fn tree() {
+    form(&trees(), "sm/tree", &[0, 1, 15]);
+    // Two levels.
+    ranks(9, &trees(), |comm, _| every_collective(comm, 1));
+}
+
+#[test]
+fn direct() {
+    form(&heap(), "sm/direct", &[16, 513, 1023]);
+}
+
+#[test]
+fn slice() {
+    // From the first size in slices to more than a ring of cells.
+    form(&heap(), "sm/slice", &[1024, 7001, 40_000]);
+}
+
+/// So many small operations that every place of the ring is used several times, with ranks that run
+/// ahead: a root of bcast waits for nobody, nor does a contributor to reduce.
+fn rotate(comm: &mut LocalComm) {
+    let (rank, size) = (comm.rank(), comm.size());
+    for salt in 0..300 {
+        let root = salt / 100 % size;
+        let mut buffer = vector(rank, 3, salt);
+        comm.run(Call::bcast(&mut buffer, root), idle).unwrap();
+        assert_eq!(buffer, vector(root, 3, salt));
+    }
+    for salt in 0..300 {
+        let root = salt / 100 % size;
+        let mut buffer = vector(rank, 20, salt);
+        comm.run(Call::reduce_in_place(&mut buffer, Operator::Sum.into(), root), idle).unwrap();
+        if rank == root {
+            assert_eq!(buffer, sum(size, 20, salt));
+        }
+    }
+    for salt in 0..200 {
+        let mut buffer = vector(rank, 2, salt);
+        comm.run(Call::allreduce_in_place(&mut buffer, Operator::Sum.into()), idle).unwrap();
+        assert_eq!(buffer, sum(size, 2, salt));
+        comm.run(Call::barrier(), idle).unwrap();
+    }
+}
+
+#[test]
+fn the_ring_rotates() {
+    for settings in [heap(), trees()] {
+        for size in SIZES {
+            ranks(size, &settings, |comm, _| rotate(comm));
+        }
+    }
+}
+
+#[test]
+fn ranks_that_sleep_at_once_are_woken() {
+    let mut settings = heap();
+    (settings.spins, settings.yields) = (Some(0), Some(0));
+    ranks(3, &settings, |comm, _| {
+        rotate(comm);
+        every_collective(comm, 3000);
+    });
+}
+
+#[test]
+fn several_operations_are_under_way() {
+    for size in SIZES {
+        ranks(size, &heap(), |comm, _| {
+            let (rank, size) = (comm.rank(), comm.size());
+            for round in 0..20 {
+                let count = [1, 100, 2000][round % 3];
+                let sums = comm.start_owned(OwnedCall::Allreduce(Operator::Sum.into()), vector(rank, count, round));
+                let copies = comm.start_owned(OwnedCall::Bcast(round % size), vector(rank, count, round));
+                let barrier = comm.start(Call::barrier()).unwrap();
+                let (sums, copies) = (sums.unwrap(), copies.unwrap());
+                if round % 2 == rank % 2 {
+                    while !comm.test(barrier).unwrap() {
+                        std::thread::yield_now();
+                    }
+                }
+                comm.wait(copies.ticket(), idle).unwrap();
+                assert_eq!(comm.take(copies).unwrap(), vector(round % size, count, round));
+                assert_eq!(comm.take(sums).unwrap(), sum(size, count, round));
+            }
+            comm.run(Call::barrier(), idle).unwrap();
+        });
+    }
+}
+
+#[test]
+fn operators_of_the_user_read_what_peers_have_published() {
+    // Affine maps x -> a x + b modulo 256, packed: their composition does not commute.
+    let compose =
+        |f: u16, g: u16| (f >> 8).wrapping_mul(g >> 8) << 8 | ((f >> 8).wrapping_mul(g & 255) + (f & 255)) & 255;
+    let map = |rank: usize, index: usize| u16::try_from((rank * 40_503 + index * 977) % 65_536).unwrap();
+    ranks(3, &heap(), |comm, _| {
+        let op: Op = UserOperator::elementwise::<u16>(false, compose).into();
+        for count in [7, 1000, 9000] {
+            let mut buffer: Vec<u16> = (0..count).map(|index| map(comm.rank(), index)).collect();
+            comm.run(Call::allreduce_in_place(&mut buffer, op.clone()), idle).unwrap();
+            let expected = |index| (0..3).map(|rank| map(rank, index)).reduce(compose).unwrap();
+            assert_eq!(buffer, (0..count).map(expected).collect::<Vec<u16>>());
+        }
+    });
+}
+
+#[test]
+fn ranks_that_disagree_tell_each_other() {
+    for size in SIZES {
+        let errors = ranks(size, &heap(), |comm, _| {
+            for _ in 0..5 {
+                comm.run(Call::barrier(), idle).unwrap();
+            }
+            let mut buffer = [0_i64; 2];
+            let call = if comm.rank() == 1 { Call::barrier() } else { Call::bcast(&mut buffer, 0) };
+            let mut last = comm.run(call, idle);
+            while last.is_ok() {
+                last = comm.run(Call::barrier(), idle);
+            }
+            last.unwrap_err()
+        });
+        for error in errors {
+            assert!(matches!(error, Error::Mismatch(_)), "{error}");
+        }
+    }
+}
