@@ -1,0 +1,139 @@
+//! `han info`: what this machine offers and what this version would make of it: cores and caches,
+//! reduction kernels, ways to share memory with the verdict of a trial, network, configuration.
+
+mod hardware;
+mod trial;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use han::Config;
+use reduce_kernels::{Datatype, Isa, Operator, kernel, table};
+use serde::Serialize;
+
+use crate::bench::stats::bytes_text;
+use crate::status::ranges_text;
+use hardware::Hardware;
+pub(crate) use hardware::machine;
+use trial::Trial;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// What is said about the network until there is one.
+const NETWORK: &str = "not built in this version: all ranks of a job run on one node";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+pub(crate) fn main(args: Args) -> ExitCode {
+    let outcome = Info::gather().and_then(|info| if args.json { info.print_json() } else { info.print() });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("han info: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Info {
+    version: &'static str,
+    machine: String,
+    hardware: Hardware,
+    kernels: Kernels,
+    copy_methods: Vec<Trial>,
+    providers: &'static str,
+    configuration: Vec<Setting>,
+}
+
+/// The instruction sets of the reduction kernels.
+#[derive(Serialize)]
+struct Kernels {
+    available: Vec<&'static str>,
+    used: Vec<KernelUse>,
+}
+
+#[derive(Serialize)]
+struct KernelUse {
+    datatype: &'static str,
+    operator: &'static str,
+    isa: &'static str,
+}
+
+/// One line of the configuration.
+#[derive(Serialize)]
+struct Setting {
+    key: String,
+    value: String,
+    origin: String,
+}
+
+impl Info {
+    fn gather() -> Result<Self> {
+        let used = table().map(|(datatype, operator, isa)| KernelUse {
+            datatype: datatype.name(),
+            operator: operator.name(),
+            isa: isa.name(),
+        });
+        Ok(Self {
+            version: env!("CARGO_PKG_VERSION"),
+            machine: machine(),
+            hardware: Hardware::read()?,
+            kernels: Kernels { available: Isa::available().map(Isa::name).collect(), used: used.collect() },
+            copy_methods: trial::all(),
+            providers: NETWORK,
+            configuration: configuration()?,
+        })
+    }
+
+    fn print_json(&self) -> Result<()> {
+        Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(self)?)?)
+    }
+
+    fn print(&self) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "han {} | {}\n", self.version, self.machine)?;
+        self.hardware.print(&mut out)?;
+        writeln!(out, "\nReduction kernels (this CPU has {}):", self.kernels.available.join(", "))?;
+        writeln!(out, "{}", kernel_table())?;
+        writeln!(out, "\nSharing memory between processes, tried just now:")?;
+        writeln!(out, "{}", trial::table(&self.copy_methods))?;
+        writeln!(out, "\nNetwork providers: {}", self.providers)?;
+        writeln!(out, "\nConfiguration (HAN_SET=key=value,... or `han bench --set key=value`):")?;
+        let mut settings = plain_table(&["key", "value", "from"]);
+        for setting in &self.configuration {
+            settings.add_row([&setting.key, &setting.value, &setting.origin]);
+        }
+        Ok(writeln!(out, "{settings}")?)
+    }
+}
+
+fn configuration() -> Result<Vec<Setting>> {
+    let config = Config::from_environment()?;
+    let setting = |(key, value, origin): (&str, String, String)| Setting { key: key.to_owned(), value, origin };
+    Ok(config.entries().into_iter().map(setting).collect())
+}
+
+/// Datatypes by operators; `-` where MPI defines nothing.
+fn kernel_table() -> Table {
+    let names = Operator::ALL.map(Operator::name);
+    let mut table = plain_table(&["datatype"].iter().chain(&names).copied().collect::<Vec<_>>());
+    for datatype in Datatype::ALL {
+        let isa = |operator| kernel(datatype, operator).map_or("-", |kernel| kernel.isa.name());
+        table.add_row([datatype.name()].into_iter().chain(Operator::ALL.map(isa)));
+    }
+    table
+}
+
+fn plain_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN).set_header(header);
+    table
+}

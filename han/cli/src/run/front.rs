@@ -1,0 +1,105 @@
+//! The process that the user started: it stands between the terminal and the supervisor.
+//!
+//! The supervisor has a process group of its own, so the terminal's signals, and a `kill` of the
+//! user's process group, reach only this process.
+
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill, raise};
+use nix::unistd::{Pid, getpid};
+use shm_core::sys::process;
+
+use super::signals::{self, Signals};
+use super::{Args, descendants, say};
+
+/// Starts the supervisor and lives as long as it does.
+pub(super) fn main(args: &Args) -> io::Result<ExitCode> {
+    process::adopt_orphans()?;
+    process::restore_default_action(Signal::SIGCHLD)?;
+    let mut signals = Signals::block()?;
+    // A shell that ran us by `exec` may have left us children of its own.
+    let strangers = descendants::children()?;
+    let mut supervisor = spawn_supervisor(args)?;
+    let status = watch(&mut supervisor, &mut signals)?;
+    let left = descendants::end_all(&strangers)?;
+    if !left.is_empty() {
+        say(&format!("these processes do not end: {left:?}"));
+    }
+    if let Some(signal) = status.signal() {
+        let (pid, signal_name) = (supervisor.id(), signals::describe(signal));
+        say(&format!("the supervisor (pid {pid}) was killed by signal {signal_name}; the job has been ended"));
+    }
+    Ok(ExitCode::from(code(status)))
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+fn spawn_supervisor(args: &Args) -> io::Result<Child> {
+    // The link of this very program: it stays right when the file is replaced meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(super::SUPERVISOR).args(args.for_supervisor(getpid())).process_group(0);
+    // Rank 0 inherits standard input, except from a terminal: only the foreground may read that.
+    let relayed = io::stdin().is_terminal();
+    command.stdin(if relayed { Stdio::piped() } else { Stdio::inherit() });
+    process::die_with_parent(&mut command, Signal::SIGTERM);
+    let mut supervisor = command.spawn()?;
+    if let Some(pipe) = supervisor.stdin.take() {
+        thread::spawn(move || relay_terminal(pipe));
+    }
+    Ok(supervisor)
+}
+
+/// Waits for the supervisor and forwards signals to it.
+fn watch(supervisor: &mut Child, signals: &mut Signals) -> io::Result<ExitStatus> {
+    let pid = Pid::from_raw(i32::try_from(supervisor.id()).map_err(io::Error::other)?);
+    loop {
+        while let Some(signal) = signals.next()? {
+            if signal == Signal::SIGCHLD {
+                continue;
+            }
+            match kill(pid, signal) {
+                // It has ended and is about to be reaped.
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(e) => return Err(e.into()),
+            }
+            if signal == Signal::SIGTSTP {
+                raise(Signal::SIGSTOP)?;
+            }
+        }
+        if let Some(status) = supervisor.try_wait()? {
+            return Ok(status);
+        }
+        match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Copies what is typed to rank 0, until the end of input or of rank 0.
+fn relay_terminal(mut rank0: ChildStdin) {
+    /// How often a job in the background looks whether it is in the foreground again.
+    const RETRY: Duration = Duration::from_millis(500);
+    let mut chunk = [0; 4096];
+    loop {
+        match io::stdin().lock().read(&mut chunk) {
+            Ok(0) => return,
+            Ok(bytes) if rank0.write_all(&chunk[..bytes]).is_err() => return,
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            // The terminal belongs to another process group (SIGTTIN is blocked).
+            Err(e) if e.raw_os_error() == Some(Errno::EIO as i32) => thread::sleep(RETRY),
+            Err(_) => return,
+        }
+    }
+}

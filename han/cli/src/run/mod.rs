@@ -1,0 +1,180 @@
+//! `han run`: starts N processes as one job, serves PMI-1 to them, and leaves none behind.
+//!
+//! Two processes watch each other. The one that the user started ([`front`]) only starts the
+//! [`supervisor`], forwards signals to it and takes over its exit code; the supervisor starts the
+//! ranks and does all the work. Both adopt orphans, so between them:
+//!
+//! - Invariant: when `han run` returns, no process of the job is left: the supervisor kills and reaps
+//!   until it has no children ([`descendants`]), however they forked.
+//! - `kill -9` of the front: the kernel signals the supervisor, which ends the job in the same way.
+//! - `kill -9` of the supervisor: the kernel kills the ranks; what they had started becomes the
+//!   front's, which ends it.
+//! - `kill -9` of both at the same moment: the kernel kills the ranks. Only processes that ranks had
+//!   started themselves can outlive this. The supervisor bears another name than `han`, so that
+//!   `killall han` does not do it.
+
+mod descendants;
+mod front;
+mod job;
+mod output;
+mod placement;
+mod pmi;
+mod signals;
+mod spawn;
+mod supervisor;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use nix::unistd::Pid;
+use placement::Bind;
+
+/// Arguments of `han run`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Number of ranks
+    #[arg(short = 'n', value_name = "N", value_parser = positive)]
+    ranks: usize,
+    /// Number of virtual nodes; each takes a block of ranks
+    #[arg(long, value_name = "K", value_parser = positive, default_value = "1")]
+    nodes: usize,
+    /// Command prefix for the ranks of a node, with {node} replaced by its number; must pass on open files
+    #[arg(long, value_name = "PREFIX {node}", value_parser = prefix)]
+    node_exec: Option<String>,
+    /// Bind each rank to a usable processor, or leave it to the scheduler
+    #[arg(long, value_enum, default_value_t = Bind::Core)]
+    bind: Bind,
+    /// End the job after S seconds, with exit code 124
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Begin every line of output with the rank that wrote it
+    #[arg(long)]
+    label: bool,
+    /// This process is the supervisor of the `han run` with this process id
+    #[arg(long, value_name = "PID", hide = true)]
+    supervised: Option<i32>,
+    /// Program and its arguments
+    #[arg(value_name = "PROG", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    /// The command line of the supervisor that the process `front` starts for this job.
+    fn for_supervisor(&self, front: Pid) -> Vec<OsString> {
+        let mut words = vec!["run".to_owned(), format!("--supervised={front}")];
+        words.push(format!("-n{}", self.ranks));
+        words.push(format!("--nodes={}", self.nodes));
+        words.push(format!("--bind={}", self.bind));
+        words.extend(self.node_exec.iter().map(|prefix| format!("--node-exec={prefix}")));
+        words.extend(self.timeout.iter().map(|timeout| format!("--timeout={}", timeout.as_secs_f64())));
+        words.extend(self.label.then(|| "--label".to_owned()));
+        words.push("--".to_owned());
+        words.into_iter().map(OsString::from).chain(self.command.iter().cloned()).collect()
+    }
+}
+
+/// The supervisor's name in the list of processes.
+const SUPERVISOR: &str = "run-supervisor";
+
+/// Runs the job to its end.
+pub(crate) fn main(args: Args) -> ExitCode {
+    if args.nodes > args.ranks {
+        say(&format!("{} nodes need at least as many ranks, but -n is {}", args.nodes, args.ranks));
+        return ExitCode::from(2);
+    }
+    let result = match args.supervised {
+        Some(front) => supervisor::main(&args, Pid::from_raw(front)),
+        None => front::main(&args),
+    };
+    result.unwrap_or_else(|e| {
+        say(&e.to_string());
+        ExitCode::FAILURE
+    })
+}
+
+/// One whole line on standard error; nobody may be left to read it.
+fn say(text: &str) {
+    let _ = io::stderr().write_all(format!("han run: {text}\n").as_bytes());
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("it must be a whole number of at least 1".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0);
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.ok_or_else(|| "it must be a positive number of seconds, like 30 or 0.5".to_owned())
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    match shlex::split(text) {
+        Some(words) if !words.is_empty() => Ok(text.to_owned()),
+        Some(_) => Err("it is empty".to_owned()),
+        None => Err("a quotation mark in it is not closed".to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(words: &[&str]) -> Result<Args, String> {
+        let line = std::iter::once("run").chain(words.iter().copied());
+        Cli::try_parse_from(line).map(|cli| cli.args).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_supervisor_gets_the_same_arguments() {
+        let line = [
+            "-n",
+            "5",
+            "--nodes",
+            "2",
+            "--bind",
+            "none",
+            "--timeout",
+            "1.5",
+            "--label",
+            "--node-exec",
+            "env 'A={node} x'",
+        ];
+        let line = [&line[..], &["prog", "-x", "--label", "--", "a b"]].concat();
+        let args = parse(&line).unwrap();
+        let supervisor = Cli::try_parse_from(args.for_supervisor(Pid::from_raw(77))).unwrap().args;
+        assert_eq!(supervisor.supervised, Some(77));
+        assert_eq!(format!("{:?}", Args { supervised: None, ..supervisor }), format!("{args:?}"));
+    }
+
+    #[test]
+    fn options_after_the_program_are_its_own() {
+        let args = parse(&["-n", "1", "prog", "--label", "-n", "7"]).unwrap();
+        assert_eq!((args.ranks, args.label, args.command.len()), (1, false, 4));
+    }
+
+    #[test]
+    fn bad_values_are_explained() {
+        assert!(parse(&["-n", "0", "prog"]).unwrap_err().contains("at least 1"));
+        assert!(parse(&["-n", "two", "prog"]).unwrap_err().contains("whole number"));
+        assert!(parse(&["-n", "1", "--timeout", "-3", "prog"]).is_err());
+        assert!(parse(&["-n", "1", "--timeout=nan", "prog"]).unwrap_err().contains("positive number of seconds"));
+        assert!(parse(&["-n", "1", "--node-exec", "'a", "prog"]).unwrap_err().contains("quotation mark"));
+        assert!(parse(&["-n", "1", "--lable", "prog"]).unwrap_err().contains("--lable"));
+        assert!(parse(&["-n", "1"]).unwrap_err().contains("PROG"));
+    }
+}

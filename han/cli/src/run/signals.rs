@@ -1,0 +1,101 @@
+//! Signals as events of a poll loop, and their names.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// What a launcher passes on to its ranks.
+const FORWARDED: [Signal; 8] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
+];
+
+/// Receives `SIGCHLD` and the forwarded signals instead of being interrupted by them.
+#[derive(Debug)]
+pub(super) struct Signals {
+    queue: SignalFd,
+}
+
+impl Signals {
+    /// Blocks the signals for this thread and all that it starts, children included.
+    ///
+    /// A signal that the caller ignores (`nohup`, a background job's `SIGINT`) stays ignored.
+    pub(super) fn block() -> io::Result<Self> {
+        let ignored = ignored_signals()?;
+        let mut mask = SigSet::empty();
+        for signal in FORWARDED.into_iter().filter(|signal| ignored & bit(*signal) == 0) {
+            mask.add(signal);
+        }
+        mask.add(Signal::SIGCHLD);
+        mask.add(Signal::SIGTERM); // also tells the supervisor that its parent has died
+        mask.thread_block()?;
+        // A background process group may write to its terminal, and gets EIO instead of stopping when
+        // it reads, if these are blocked.
+        let mut terminal = SigSet::empty();
+        terminal.add(Signal::SIGTTIN);
+        terminal.add(Signal::SIGTTOU);
+        terminal.thread_block()?;
+        Ok(Self { queue: SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)? })
+    }
+
+    /// The next signal that has arrived; does not wait.
+    pub(super) fn next(&mut self) -> io::Result<Option<Signal>> {
+        let Some(info) = self.queue.read_signal()? else { return Ok(None) };
+        let number = i32::try_from(info.ssi_signo).map_err(io::Error::other)?;
+        Ok(Some(Signal::try_from(number)?))
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal as u32 - 1)
+}
+
+/// The set of ignored signals, bit `n - 1` for signal `n`.
+fn ignored_signals() -> io::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .ok_or_else(|| io::Error::other("/proc/self/status has no SigIgn line"))
+}
+
+/// `9 (SIGKILL)`, or only the number of a real-time signal.
+pub(super) fn describe(signal: i32) -> String {
+    match Signal::try_from(signal) {
+        Ok(known) => format!("{signal} ({known})"),
+        Err(_) => signal.to_string(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rust_programs_ignore_sigpipe_and_nothing_fatal() {
+        let ignored = ignored_signals().unwrap();
+        assert_ne!(ignored & bit(Signal::SIGPIPE), 0);
+        assert_eq!(ignored & bit(Signal::SIGCHLD), 0);
+    }
+
+    #[test]
+    fn names_follow_numbers() {
+        assert_eq!(describe(9), "9 (SIGKILL)");
+        assert_eq!(describe(64), "64");
+    }
+}

@@ -1,0 +1,159 @@
+//! Starting the ranks' processes.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use shm_core::sys::process;
+
+use super::Args;
+use super::output::Source;
+use super::placement::{Bind, Binder, Place, places};
+
+/// The job's processes and our ends of their connections, all by rank.
+#[derive(Default)]
+pub(super) struct Spawned {
+    pub(super) pids: Vec<Pid>,
+    pub(super) pmi: Vec<UnixStream>,
+    pub(super) stdout: Vec<Source>,
+    pub(super) stderr: Vec<Source>,
+}
+
+/// Why the job could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpawnError {
+    #[error("cannot start {program:?}: {}", why_not_found(program))]
+    NotFound { program: String },
+    #[error("cannot start {program:?}: it is not an executable file, or a directory on the way is closed to you")]
+    NotExecutable { program: String },
+    #[error("cannot start rank {rank} ({program:?}): {source}")]
+    Rank { rank: usize, program: String, source: io::Error },
+    #[error("cannot bind rank {rank} to a processor (--bind none leaves it unbound): {source}")]
+    Bind { rank: usize, source: io::Error },
+    #[error("cannot start a job of {ranks} ranks: {source}")]
+    Job { ranks: usize, source: io::Error },
+    #[error("{ranks} ranks need {needed} open files here, but the limit (ulimit -Hn) is {limit}")]
+    Files { ranks: usize, needed: u64, limit: u64 },
+}
+
+impl SpawnError {
+    /// The code by which a shell would tell it.
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => 127,
+            Self::NotExecutable { .. } => 126,
+            _ => 1,
+        }
+    }
+}
+
+/// Starts all ranks; on an error, those already started are in `spawned`.
+pub(super) fn spawn_all(args: &Args, blocks: &[usize], spawned: &mut Spawned) -> Result<(), SpawnError> {
+    let job_error = |source| SpawnError::Job { ranks: args.ranks, source };
+    raise_file_limit(args.ranks)?;
+    let binder = match args.bind {
+        Bind::Core => Some(Binder::new().map_err(job_error)?),
+        Bind::None => None,
+    };
+    for (rank, place) in places(blocks).into_iter().enumerate() {
+        if let Some(binder) = &binder {
+            binder.bind(rank).map_err(|source| SpawnError::Bind { rank, source })?;
+        }
+        spawn(args, rank, place, spawned)?;
+    }
+    binder.map_or(Ok(()), |binder| binder.unbind()).map_err(job_error)
+}
+
+fn spawn(args: &Args, rank: usize, place: Place, spawned: &mut Spawned) -> Result<(), SpawnError> {
+    let words = command_line(args, place);
+    let program = words[0].to_string_lossy().into_owned();
+    let rank_error = |source| SpawnError::Rank { rank, program: program.clone(), source };
+    let (pmi, far) = inheritable_pair().map_err(rank_error)?;
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
+    for (name, _) in env::vars_os().filter(|(name, _)| is_launchers(name)) {
+        command.env_remove(name);
+    }
+    command.env("PMI_FD", far.as_raw_fd().to_string()).env("PMI_SPAWNED", "0");
+    for (name, value) in [
+        ("PMI_RANK", rank),
+        ("PMI_ID", rank),
+        ("PMI_SIZE", args.ranks),
+        ("MPI_LOCALRANKID", place.local_rank),
+        ("MPI_LOCALNRANKS", place.local_size),
+    ] {
+        command.env(name, value.to_string());
+    }
+    command.process_group(0);
+    process::die_with_parent(&mut command, Signal::SIGKILL);
+    process::unblock_signals(&mut command);
+    let child = command.spawn().map_err(|source| match source.kind() {
+        ErrorKind::NotFound => SpawnError::NotFound { program: program.clone() },
+        ErrorKind::PermissionDenied => SpawnError::NotExecutable { program: program.clone() },
+        _ => rank_error(source),
+    })?;
+    spawned.pids.push(Pid::from_raw(i32::try_from(child.id()).map_err(|e| rank_error(io::Error::other(e)))?));
+    spawned.pmi.push(pmi);
+    spawned.stdout.extend(child.stdout.map(|pipe| Source { rank, pipe: pipe.into() }));
+    spawned.stderr.extend(child.stderr.map(|pipe| Source { rank, pipe: pipe.into() }));
+    Ok(())
+}
+
+/// The program and its arguments, behind the node's prefix if there is one.
+fn command_line(args: &Args, place: Place) -> Vec<OsString> {
+    // The words were found to be well-formed when the arguments were parsed.
+    let prefix = args.node_exec.iter().flat_map(|prefix| shlex::split(prefix).unwrap_or_default());
+    let prefix = prefix.map(|word| OsString::from(word.replace("{node}", &place.node.to_string())));
+    prefix.chain(args.command.iter().cloned()).collect()
+}
+
+/// What `ENOENT` means for this program.
+fn why_not_found(program: &str) -> String {
+    if !program.contains('/') {
+        let here = Path::new(program).exists();
+        let hint = if here { format!("; did you mean ./{program}?") } else { String::new() };
+        return format!("there is no such program in PATH{hint}");
+    }
+    let there = Path::new(program).exists();
+    if there { "its interpreter, named in its first line, does not exist" } else { "there is no such file" }.to_owned()
+}
+
+/// Variables of a launcher that this one may itself run under; they would contradict ours.
+fn is_launchers(name: &std::ffi::OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b"PMI_") || name.starts_with(b"PMIX_")
+}
+
+/// A connection whose second end outlives `exec`; only this thread starts processes.
+fn inheritable_pair() -> io::Result<(UnixStream, UnixStream)> {
+    let (near, far) = UnixStream::pair()?;
+    fcntl(&far, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok((near, far))
+}
+
+/// Allows as many open files as the ranks' connections need.
+fn raise_file_limit(ranks: usize) -> Result<(), SpawnError> {
+    /// A connection and two pipes.
+    const FILES_PER_RANK: u64 = 3;
+    const OTHER_FILES: u64 = 64;
+    let needed = FILES_PER_RANK * ranks as u64 + OTHER_FILES;
+    let job_error = |e: nix::errno::Errno| SpawnError::Job { ranks, source: e.into() };
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(job_error)?;
+    if needed > hard {
+        return Err(SpawnError::Files { ranks, needed, limit: hard });
+    }
+    if needed > soft {
+        setrlimit(Resource::RLIMIT_NOFILE, needed, hard).map_err(job_error)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! The process that starts the ranks, serves them, and ends with none of them left.
+//!
+//! One loop over signals and PMI connections; output has its own threads ([`super::output`]), and what
+//! is decided when is in [`super::job`].
+
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, getpid, getppid};
+use shm_core::sys::process;
+
+use super::job::{self, Exit, Job, Step};
+use super::output::Forwarders;
+use super::pmi::{Links, Phase, Report};
+use super::signals::Signals;
+use super::spawn::{Spawned, spawn_all};
+use super::{Args, descendants, placement, say};
+
+/// How long a rank that closed its connection may take to end before that counts as a failure.
+const HANG_UP_GRACE: Duration = Duration::from_secs(1);
+
+/// Runs the job to its end, or to that of the process `front`, which has started this one.
+pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
+    nix::sys::prctl::set_name(&CString::new(super::SUPERVISOR)?)?;
+    process::adopt_orphans()?;
+    let signals = Signals::block()?;
+    if getppid() != front {
+        return Ok(ExitCode::FAILURE); // it died before it could be missed
+    }
+    let time_out_at = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let blocks = placement::blocks(args.ranks, args.nodes);
+    let mut spawned = Spawned::default();
+    if let Err(e) = spawn_all(args, &blocks, &mut spawned) {
+        end_descendants()?;
+        say(&e.to_string());
+        return Ok(ExitCode::from(e.code()));
+    }
+    let Spawned { pids, pmi, stdout, stderr } = spawned;
+    let output = Forwarders::start(stdout, stderr, args.label)?;
+    let job = Job::new(pids, time_out_at);
+    let mut supervisor = Supervisor {
+        front,
+        signals,
+        job,
+        links: Links::new(&job_name()?, &blocks, pmi)?,
+        hung_up: Vec::new(),
+        asked_to_end: None,
+        timeout: args.timeout.unwrap_or_default(),
+    };
+    while supervisor.job.running().next().is_some() {
+        if supervisor.step()? == Flow::EndNow {
+            break;
+        }
+    }
+    let Supervisor { mut signals, job, .. } = supervisor;
+    end_descendants()?;
+    // A rank that was killed while it shared memory by name has left the name.
+    shm_core::sys::map::sweep();
+    wait_for_output(output, &mut signals, front)?;
+    Ok(ExitCode::from(job.exit_code()))
+}
+
+struct Supervisor {
+    front: Pid,
+    signals: Signals,
+    job: Job,
+    links: Links,
+    /// Ranks that closed their connection between init and finalize, and when that becomes a failure.
+    hung_up: Vec<(usize, Instant)>,
+    /// The first SIGINT or SIGTERM that came.
+    asked_to_end: Option<Signal>,
+    timeout: Duration,
+}
+
+#[derive(PartialEq, Eq)]
+enum Flow {
+    Continue,
+    EndNow,
+}
+
+impl Supervisor {
+    /// Waits for the next events and deals with them.
+    fn step(&mut self) -> io::Result<Flow> {
+        for rank in self.wait()? {
+            if let Some(report) = self.links.serve(rank) {
+                self.take_report(rank, report);
+            }
+        }
+        let mut children_ended = false;
+        while let Some(signal) = self.signals.next()? {
+            match signal {
+                Signal::SIGCHLD => children_ended = true,
+                _ if getppid() != self.front => return Ok(Flow::EndNow),
+                _ => self.forward(signal),
+            }
+        }
+        if children_ended {
+            self.reap()?;
+        }
+        let now = Instant::now();
+        self.check_hung_up(now);
+        self.check_barrier();
+        Ok(self.keep_time(now))
+    }
+
+    /// Returns the ranks whose connections are ready, after a signal or a deadline maybe none.
+    fn wait(&self) -> io::Result<Vec<usize>> {
+        let (ranks, mut fds) = self.links.poll_fds();
+        fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
+        let hang_up = self.hung_up.iter().map(|(_, deadline)| *deadline).min();
+        let deadline = [self.job.next_deadline(), hang_up].into_iter().flatten().min();
+        let timeout = match deadline {
+            None => PollTimeout::NONE,
+            // Rounded up, so that the deadline has passed when poll returns.
+            Some(at) => PollTimeout::try_from(at.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
+                .unwrap_or(PollTimeout::MAX),
+        };
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(ranks.into_iter().zip(&fds).filter(|(_, fd)| fd.any().unwrap_or(true)).map(|(rank, _)| rank).collect())
+    }
+
+    fn fail(&mut self, code: u8, grace: Duration, why: &str) {
+        if self.job.fail(code, grace, Instant::now()) {
+            say(why);
+        }
+    }
+
+    fn take_report(&mut self, rank: usize, report: Report) {
+        let name = self.job.name(rank);
+        match report {
+            Report::Violation(why) => {
+                self.links.close(rank);
+                self.fail(1, job::SURVIVOR_GRACE, &format!("{name} broke the PMI-1 protocol: {why}"));
+            }
+            Report::HungUp if matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier) => {
+                self.hung_up.push((rank, Instant::now() + HANG_UP_GRACE));
+            }
+            Report::HungUp => {}
+            Report::Abort(code) => {
+                self.links.close(rank);
+                // An abort is never a success.
+                let code = u8::try_from(code & 0xff).ok().filter(|code| *code != 0).unwrap_or(1);
+                self.fail(code, job::ABORT_GRACE, &format!("{name} aborted the job with code {code}"));
+            }
+        }
+    }
+
+    fn forward(&mut self, signal: Signal) {
+        for (_, pid) in self.job.running() {
+            // A rank that has just ended is noticed by its SIGCHLD.
+            let _ = killpg(pid, signal);
+        }
+        let now = Instant::now();
+        match signal {
+            Signal::SIGINT | Signal::SIGTERM if self.asked_to_end.is_some() => {
+                say(&format!("a second signal ({signal}) came: killing what is left"));
+                self.job.kill_by(now);
+            }
+            Signal::SIGINT => self.asked_to_end = Some(signal),
+            Signal::SIGTERM => {
+                self.asked_to_end = Some(signal);
+                self.job.kill_by(now + job::USER_TERMINATE_GRACE);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes note of all processes that have ended.
+    fn reap(&mut self) -> io::Result<()> {
+        let mut ended = Vec::new();
+        loop {
+            match descendants::reap_one() {
+                Ok(Some(status)) => ended.extend(Exit::of(status)),
+                Ok(None) | Err(Errno::ECHILD) => break,
+                Err(e) => return Err(e.into()),
+            }
+        }
+        // Their order is lost; a rank that was killed is the likelier cause than one that gave up.
+        ended.sort_by_key(|(_, exit)| !matches!(exit, Exit::Signal(_)));
+        for (pid, exit) in ended {
+            if let Some(rank) = self.job.ended(pid) {
+                self.rank_ended(rank, exit);
+            }
+        }
+        Ok(())
+    }
+
+    fn rank_ended(&mut self, rank: usize, exit: Exit) {
+        // It may have spoken its last words after we last listened.
+        while let Some(report) = self.links.serve(rank) {
+            self.take_report(rank, report);
+        }
+        let name = self.job.name(rank);
+        let unfinished = matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier);
+        if exit != Exit::Code(0) {
+            self.fail(exit.code(), job::SURVIVOR_GRACE, &format!("{name} {}", exit.describe()));
+        } else if unfinished {
+            let why = format!("{name} exited with code 0 between PMI init and finalize; the others cannot go on");
+            self.fail(1, job::SURVIVOR_GRACE, &why);
+        }
+        self.links.close(rank);
+    }
+
+    fn check_hung_up(&mut self, now: Instant) {
+        let overdue: Vec<usize> = self.hung_up.iter().filter(|(_, at)| *at <= now).map(|(rank, _)| *rank).collect();
+        self.hung_up.retain(|(_, at)| *at > now);
+        for rank in overdue.into_iter().filter(|rank| self.job.is_running(*rank)).collect::<Vec<_>>() {
+            let why = format!("{} closed its PMI connection before finalize", self.job.name(rank));
+            self.fail(1, job::SURVIVOR_GRACE, &why);
+        }
+    }
+
+    /// Ends waits in the PMI barrier that can no longer succeed.
+    fn check_barrier(&mut self) {
+        let missing = (0..self.job.size()).find(|rank| !self.job.is_running(*rank));
+        if missing.is_none() && !self.job.has_failed() {
+            return;
+        }
+        let in_barrier = |rank: &usize| self.job.is_running(*rank) && self.links.phase(*rank) == Phase::InBarrier;
+        let waiting: Vec<usize> = (0..self.job.size()).filter(in_barrier).collect();
+        if let (Some(missing), false) = (missing, waiting.is_empty()) {
+            let (missing, waiting) = (self.job.name(missing), job::list(&waiting));
+            let why = format!("{missing} has ended, but the PMI barrier needs it: {waiting} would wait for ever");
+            self.fail(1, job::SURVIVOR_GRACE, &why);
+        }
+        waiting.into_iter().for_each(|rank| self.links.close(rank));
+    }
+
+    fn keep_time(&mut self, now: Instant) -> Flow {
+        let ranks: Vec<usize> = self.job.running().map(|(rank, _)| rank).collect();
+        match self.job.due(now) {
+            None => {}
+            Some(_) if ranks.is_empty() => {}
+            Some(Step::TimeOut) => {
+                let seconds = self.timeout.as_secs_f64();
+                let (running, verb) = (job::list(&ranks), if ranks.len() == 1 { "was" } else { "were" });
+                let why = format!("the job ran into its --timeout of {seconds} s; {running} {verb} still running");
+                self.fail(job::TIMEOUT_CODE, Duration::ZERO, &why);
+            }
+            Some(Step::Terminate) => {
+                say(&format!("ending {} by SIGTERM", job::list(&ranks)));
+                for (_, pid) in self.job.running() {
+                    let _ = killpg(pid, Signal::SIGTERM);
+                    // A stopped process would not act on it.
+                    let _ = killpg(pid, Signal::SIGCONT);
+                }
+            }
+            Some(Step::Kill) => {
+                say(&format!("killing {}", job::list(&ranks)));
+                // Without a failure before, it was a user who wanted this.
+                if let Some(signal) = self.asked_to_end {
+                    self.job.fail(Exit::Signal(signal as i32).code(), Duration::ZERO, now);
+                }
+                return Flow::EndNow;
+            }
+        }
+        Flow::Continue
+    }
+}
+
+fn end_descendants() -> io::Result<()> {
+    let left = descendants::end_all(&HashSet::new())?;
+    if !left.is_empty() {
+        say(&format!("these processes do not end: {left:?}"));
+    }
+    Ok(())
+}
+
+/// Waits until all output has been taken, or a user or the front's death ends that too.
+fn wait_for_output(output: Forwarders, signals: &mut Signals, front: Pid) -> io::Result<()> {
+    let done = output.drain();
+    while getppid() == front {
+        let mut fds = [PollFd::new(done.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) if fds[0].any().unwrap_or(true) => return Ok(()),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        while let Some(signal) = signals.next()? {
+            if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A name that no other job on this machine has, now or soon.
+fn job_name() -> io::Result<String> {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
+    Ok(format!("han_{}_{}", getpid(), since_epoch.as_micros()))
+}

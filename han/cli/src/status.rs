@@ -1,0 +1,116 @@
+//! `han status`: what the ranks of this user's local jobs are doing, read from their segments.
+
+use std::process::ExitCode;
+
+use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use serde_json::json;
+use shm_core::job::{self, JobStatus, RankReport};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One JSON object a line, one line a job
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+pub(crate) fn main(args: Args) -> ExitCode {
+    let jobs = match job::list() {
+        Ok(jobs) => jobs,
+        Err(error) => {
+            eprintln!("han status: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if args.json {
+        for job in &jobs {
+            println!("{}", as_json(job));
+        }
+    } else if jobs.is_empty() {
+        println!("no jobs");
+    } else {
+        for job in &jobs {
+            println!("job {:016x}, {} ranks\n{}\n", job.id, job.size, table(job));
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn as_json(job: &JobStatus) -> serde_json::Value {
+    let rank = |rank: &RankReport| {
+        json!({
+            "rank": rank.rank,
+            "pid": rank.pid,
+            "state": rank.state,
+            "operation": rank.operation,
+            "age_ms": rank.age_ms,
+            "missing": rank.missing,
+        })
+    };
+    let ranks: Vec<_> = job.ranks.iter().map(rank).collect();
+    json!({ "id": format!("{:016x}", job.id), "size": job.size, "ranks": ranks })
+}
+
+fn table(job: &JobStatus) -> Table {
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN).set_header(["rank", "pid", "state", "operation", "age", "waits for ranks"]);
+    for rank in &job.ranks {
+        table.add_row([
+            rank.rank.to_string(),
+            rank.pid.to_string(),
+            rank.state.to_owned(),
+            rank.operation.clone().unwrap_or_else(|| "-".to_owned()),
+            rank.age_ms.map_or_else(|| "-".to_owned(), age_text),
+            if rank.missing.is_empty() { "-".to_owned() } else { ranges_text(&rank.missing) },
+        ]);
+    }
+    for index in [0, 1, 4] {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn age_text(age_ms: u64) -> String {
+    match age_ms {
+        0..1_000 => format!("{age_ms} ms"),
+        1_000..60_000 => format!("{}.{} s", age_ms / 1_000, age_ms % 1_000 / 100),
+        60_000..3_600_000 => format!("{} min {} s", age_ms / 60_000, age_ms % 60_000 / 1_000),
+        _ => format!("{} h {} min", age_ms / 3_600_000, age_ms % 3_600_000 / 60_000),
+    }
+}
+
+/// `0, 2-5, 9`: many ranks in little room. The numbers come ascending.
+pub(crate) fn ranges_text(numbers: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let text = |&(first, last): &(usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_a_row_become_ranges() {
+        assert_eq!(ranges_text(&[0, 2, 3, 4, 5, 9, 10]), "0, 2-5, 9-10");
+        assert_eq!(ranges_text(&[]), "");
+    }
+
+    #[test]
+    fn ages_have_the_unit_that_fits() {
+        assert_eq!(age_text(999), "999 ms");
+        assert_eq!(age_text(61_500), "1 min 1 s");
+        assert_eq!(age_text(1_250), "1.2 s");
+        assert_eq!(age_text(7_260_000), "2 h 1 min");
+    }
+}

@@ -1,0 +1,121 @@
+//! Nothing is left behind: not by ranks that fork, and not when the launcher itself is killed.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+use crate::harness::{Job, Running, children, eventually, name, state};
+
+/// Ways in which a rank can start processes that try to outlive it: in the background, with signals
+/// ignored, in their own session, and orphaned by a parent that exits at once.
+const FORKS: &str = "sleep 300 & (trap '' TERM HUP INT; sleep 301) & setsid sleep 302 & \
+                     (setsid sh -c 'sleep 303 & sleep 304' &) ; (sleep 305 &)";
+
+/// A job of two ranks, each with several processes of its own, that waits.
+fn forked(options: &[&str], with: impl FnOnce(&mut Command) -> &mut Command) -> Running {
+    let mut job =
+        Job::script(&[&["-n", "2"], options].concat(), &format!("{FORKS}; echo ready; wait")).with(with).start();
+    job.wait_for_lines("ready", 2);
+    eventually("both ranks have six sleeping descendants", || {
+        job.processes().into_iter().filter(|pid| name(*pid) == "sleep").count() == 2 * 6
+    });
+    job
+}
+
+fn supervisor(job: &Running) -> Pid {
+    match children(job.pid())[..] {
+        [one] => one,
+        ref others => panic!("one child expected: {others:?}"),
+    }
+}
+
+#[test]
+fn descendants_end_with_the_job() {
+    let done = Job::script(&["-n", "2"], &format!("{FORKS}; echo ready")).finish();
+    done.expect(0, &[]);
+    assert_eq!(done.stdout, "ready\nready\n");
+}
+
+#[test]
+fn descendants_of_a_failed_rank_end() {
+    Job::script(&["-n", "2"], &format!("{FORKS}; [ $PMI_RANK = 0 ] && kill -9 $$; wait")).finish().expect(137, &[]);
+}
+
+#[test]
+fn killing_the_launcher_ends_everything() {
+    let job = forked(&[], |command| command);
+    job.signal(Signal::SIGKILL);
+    job.wait_until_gone();
+}
+
+#[test]
+fn killing_the_launchers_process_group_ends_everything() {
+    let job = forked(&[], |command| command.process_group(0));
+    killpg(job.pid(), Signal::SIGKILL).unwrap();
+    job.wait_until_gone();
+}
+
+#[test]
+fn killing_the_supervisor_ends_everything_and_is_told() {
+    let job = forked(&[], |command| command);
+    kill(supervisor(&job), Signal::SIGKILL).unwrap();
+    job.finish().expect(137, &["the supervisor (pid ", ") was killed by signal 9 (SIGKILL); the job has been ended"]);
+}
+
+#[test]
+fn killing_both_at_once_ends_the_ranks() {
+    let mut job = Job::script(&["-n", "3"], "echo ready; exec sleep 300").start();
+    job.wait_for_lines("ready", 3);
+    let supervisor = supervisor(&job);
+    // Stopped first, neither can see the other die.
+    for pid in [job.pid(), supervisor] {
+        kill(pid, Signal::SIGSTOP).unwrap();
+    }
+    eventually("both are stopped", || [job.pid(), supervisor].iter().all(|pid| state(*pid) == Some('T')));
+    for pid in [job.pid(), supervisor] {
+        kill(pid, Signal::SIGKILL).unwrap();
+    }
+    job.wait_until_gone();
+}
+
+#[test]
+fn stopped_processes_end_too() {
+    let mut job = Job::script(&["-n", "2"], "sleep 300 & kill -STOP $!; echo ready; kill -STOP $$").start();
+    job.wait_for_lines("ready", 2);
+    job.signal(Signal::SIGKILL);
+    job.wait_until_gone();
+}
+
+#[test]
+fn ranks_behind_a_prefix_that_forks_end_too() {
+    let job = forked(&["--node-exec", "sh -c '\"$@\"; exit $?' node{node}"], |command| command);
+    job.signal(Signal::SIGKILL);
+    job.wait_until_gone();
+}
+
+#[test]
+fn children_from_before_the_launcher_are_not_its_business() {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "sleep 300 & exec \"$0\" run -n 2 -- true", env!("CARGO_BIN_EXE_han")]);
+    let mut job = Job::of(command).start();
+    let mut stdout = job.child.stdout.take();
+    assert!(job.child.wait().unwrap().success());
+    let left = job.processes();
+    assert_eq!(left.len(), 1, "only the stranger should be left: {left:?}");
+    kill(left[0], Signal::SIGKILL).unwrap();
+    stdout.take();
+}
+
+#[test]
+fn a_launcher_killed_at_any_moment_leaves_nothing() {
+    for run in 0..40_u64 {
+        let job = Job::script(&["-n", "3"], "setsid sleep 300 & sleep 300").start();
+        thread::sleep(Duration::from_micros(run * run * 20));
+        job.signal(Signal::SIGKILL);
+        job.wait_until_gone();
+    }
+}

@@ -1,0 +1,84 @@
+//! Exit codes and the sentences that explain them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::harness::Job;
+
+#[test]
+fn success_is_silent() {
+    let done = Job::script(&["-n", "3"], "echo rank $PMI_RANK of $PMI_SIZE").finish();
+    done.expect(0, &[]);
+    assert_eq!(done.sorted_lines(), ["rank 0 of 3", "rank 1 of 3", "rank 2 of 3"]);
+    assert_eq!(done.stderr, "");
+}
+
+#[test]
+fn the_first_failing_rank_decides_and_is_named() {
+    let done = Job::script(&["-n", "3"], "[ $PMI_RANK = 1 ] && exit 7; sleep 300").finish();
+    done.expect(7, &["han run: rank 1 (pid ", ") exited with code 7\n", "ending ranks 0, 2 by SIGTERM"]);
+}
+
+#[test]
+fn a_killed_rank_is_told_by_its_signal() {
+    let done = Job::script(&["-n", "2"], "[ $PMI_RANK = 1 ] && kill -9 $$; sleep 300").finish();
+    done.expect(137, &["han run: rank 1 (pid ", ") was killed by signal 9 (SIGKILL)\n"]);
+    let done = Job::script(&["-n", "1"], "kill -SEGV $$").finish();
+    done.expect(139, &["was killed by signal 11 (SIGSEGV)"]);
+}
+
+#[test]
+fn survivors_may_report_their_own_error() {
+    let script = "[ $PMI_RANK = 2 ] && kill -9 $$; sleep 0.3; echo rank $PMI_RANK saw it >&2; exit 5";
+    let done = Job::script(&["-n", "3"], script).finish();
+    done.expect(137, &["rank 2 (pid ", "rank 0 saw it\n", "rank 1 saw it\n"]);
+    assert!(!done.stderr.contains("SIGTERM"), "{done:?}");
+}
+
+#[test]
+fn survivors_that_ignore_sigterm_are_killed() {
+    let script = "[ $PMI_RANK = 0 ] && exit 4; trap '' TERM; while :; do sleep 0.1; done";
+    Job::script(&["-n", "2"], script).finish().expect(4, &["ending rank 1 by SIGTERM", "killing rank 1"]);
+}
+
+#[test]
+fn timeout_names_the_ranks_that_were_still_running() {
+    let script = "[ $PMI_RANK = 1 ] && exit 0; sleep 300";
+    let done = Job::script(&["-n", "4", "--timeout", "0.5"], script).finish();
+    done.expect(124, &["--timeout of 0.5 s; ranks 0, 2-3 were still running"]);
+    Job::script(&["-n", "1", "--timeout", "600"], "exit 0").finish().expect(0, &[]);
+}
+
+#[test]
+fn stopped_ranks_do_not_escape_the_timeout() {
+    Job::script(&["-n", "2", "--timeout", "0.5"], "kill -STOP $$").finish().expect(124, &["ranks 0-1 were"]);
+}
+
+#[test]
+fn programs_that_cannot_start_are_named() {
+    let missing = Job::new(&["-n", "2", "no-such-program-here"]).finish();
+    missing.expect(127, &["\"no-such-program-here\": there is no such program in PATH"]);
+    Job::new(&["-n", "2", "./no/such"]).finish().expect(127, &["\"./no/such\": there is no such file"]);
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("a-script-here");
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    Job::new(&["-n", "2", script.to_str().unwrap()]).finish().expect(127, &["its interpreter"]);
+    let forgotten = Job::new(&["-n", "2", "a-script-here"]).with(|c| c.current_dir(directory.path())).finish();
+    forgotten.expect(127, &["in PATH; did you mean ./a-script-here?"]);
+    Job::new(&["-n", "2", "/etc/passwd"]).finish().expect(126, &["\"/etc/passwd\": it is not an executable file"]);
+    Job::new(&["-n", "2", "/etc"]).finish().expect(126, &["\"/etc\": it is not an executable file"]);
+    Job::new(&["-n", "2", "--node-exec", "no-such-prefix", "true"]).finish().expect(127, &["\"no-such-prefix\""]);
+}
+
+#[test]
+fn wrong_arguments_are_explained() {
+    Job::new(&["-n", "0", "true"]).finish().expect(2, &["'0' for '-n <N>': it must be at least 1"]);
+    Job::new(&["-n", "-1", "true"]).finish().expect(2, &["-1"]);
+    Job::new(&["-n", "2", "--nodes", "3", "true"]).finish().expect(2, &["3 nodes need at least as many ranks"]);
+    Job::new(&["-n", "2", "--bind", "socket", "true"]).finish().expect(2, &["core, none"]);
+    Job::new(&["-n", "2"]).finish().expect(2, &["<PROG>"]);
+    Job::new(&["true"]).finish().expect(2, &["-n <N>"]);
+    let many = Job::new(&["-n", "1000000000", "true"]).finish();
+    many.expect(1, &["1000000000 ranks need", "open files"]);
+}

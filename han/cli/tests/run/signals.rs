@@ -1,0 +1,74 @@
+//! Signals sent to `han run`.
+
+use nix::sys::signal::Signal;
+use shm_core::sys::process;
+
+use crate::harness::{Job, Running, children, eventually, state};
+
+/// Two ranks that say when they are ready; a test run in the background may ignore some signals, which
+/// they must not inherit.
+fn ready(script: &str) -> Running {
+    for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP] {
+        process::restore_default_action(signal).unwrap();
+    }
+    let script = format!("{script}; echo ready; while :; do sleep 0.05; done");
+    let mut job = Job::script(&["-n", "2"], &script).start();
+    job.wait_for_lines("ready", 2);
+    job
+}
+
+#[test]
+fn signals_reach_every_rank() {
+    use Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
+        let name = signal.as_str().trim_start_matches("SIG");
+        let job = ready(&format!("trap 'echo rank $PMI_RANK got {name} >&2; exit 0' {name}"));
+        job.signal(signal);
+        job.finish().expect(0, &[&format!("rank 0 got {name}\n"), &format!("rank 1 got {name}\n")]);
+    }
+}
+
+#[test]
+fn ranks_that_die_of_a_forwarded_signal_give_its_code() {
+    let job = ready("true");
+    job.signal(Signal::SIGTERM);
+    job.finish().expect(143, &["was killed by signal 15 (SIGTERM)"]);
+    let job = ready("true");
+    job.signal(Signal::SIGINT);
+    job.finish().expect(130, &["was killed by signal 2 (SIGINT)"]);
+}
+
+#[test]
+fn a_second_signal_kills_ranks_that_ignore_the_first() {
+    let job = ready("trap '' TERM INT");
+    job.signal(Signal::SIGINT);
+    job.signal(Signal::SIGTERM);
+    job.finish().expect(128 + 2, &["killing ranks 0-1"]);
+}
+
+#[test]
+fn ignored_signals_stay_ignored() {
+    let mut command = std::process::Command::new("/bin/sh");
+    let ranks = "echo ready; sleep 1; echo done; echo done >&2";
+    let script = format!("trap '' HUP; exec \"$0\" run -n 2 -- sh -c '{ranks}'");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_han")]);
+    let mut job = Job::of(command).start();
+    job.wait_for_lines("ready", 2);
+    job.signal(Signal::SIGHUP);
+    job.finish().expect(0, &["done\ndone\n"]);
+}
+
+#[test]
+fn stop_and_continue_hold_the_whole_job() {
+    let job = ready("trap 'exit 0' USR1");
+    let supervisor = children(job.pid())[0];
+    let stopped = || children(supervisor).iter().chain(&[job.pid()]).all(|pid| state(*pid) == Some('T'));
+    job.signal(Signal::SIGTSTP);
+    eventually("launcher and ranks are stopped", stopped);
+    job.signal(Signal::SIGCONT);
+    eventually("launcher and ranks run again", || {
+        children(supervisor).iter().chain(&[job.pid()]).all(|pid| state(*pid) != Some('T'))
+    });
+    job.signal(Signal::SIGUSR1);
+    job.finish().expect(0, &[]);
+}

@@ -1,0 +1,130 @@
+//! Standard input, output and error.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::process::{ChildStdin, Command, Stdio};
+
+use nix::sys::signal::Signal;
+
+use crate::harness::{Job, Running, eventually};
+use crate::ranks;
+
+fn file_with(bytes: &[u8]) -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file.rewind().unwrap();
+    file
+}
+
+#[test]
+fn standard_input_goes_to_rank_0_only() {
+    let done =
+        Job::script(&["-n", "3", "--label"], "cat; echo end").with(|c| c.stdin(file_with(b"one\ntwo\n"))).finish();
+    done.expect(0, &[]);
+    assert_eq!(done.sorted_lines(), ["[0] end", "[0] one", "[0] two", "[1] end", "[2] end"]);
+}
+
+#[test]
+fn bytes_pass_unchanged() {
+    let bytes: Vec<u8> = (0..1_000_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let mut out = tempfile::tempfile().unwrap();
+    let sink = out.try_clone().unwrap();
+    let job = Job::new(&["-n", "2", "cat"]).with(|c| c.stdin(file_with(&bytes)).stdout(sink));
+    job.finish().expect(0, &[]);
+    let mut copy = Vec::new();
+    out.rewind().unwrap();
+    out.read_to_end(&mut copy).unwrap();
+    assert!(copy == bytes, "{} bytes came of {}", copy.len(), bytes.len());
+}
+
+#[test]
+fn input_that_rank_0_does_not_read_is_left_for_others() {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", r#"printf '1\n2\n' | { "$0" run -n 2 -- true; cat; }"#, env!("CARGO_BIN_EXE_han")]);
+    assert_eq!(Job::of(command).finish().stdout, "1\n2\n");
+}
+
+/// `han run OPTIONS -- sh -c SCRIPT` on a terminal of its own, made by script(1), and its keyboard.
+///
+/// What comes out includes the terminal's echo.
+fn on_a_terminal(options: &str, script: &str) -> (Running, ChildStdin) {
+    let line = format!("'{}' run {options} -- sh -c '{script}'", env!("CARGO_BIN_EXE_han"));
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    let mut job = Job::of(command).with(|c| c.stdin(Stdio::piped())).start();
+    let keyboard = job.child.stdin.take().unwrap();
+    (job, keyboard)
+}
+
+#[test]
+fn what_is_typed_reaches_rank_0() {
+    let program = r#"[ $PMI_RANK = 1 ] || { read line; echo "rank 0 got <$line>"; }"#;
+    let (job, mut keyboard) = on_a_terminal("-n 2 --timeout 60", program);
+    keyboard.write_all(b"hello there\n").unwrap();
+    let done = job.finish();
+    assert!(done.stdout.contains("rank 0 got <hello there>"), "{done:?}");
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn control_c_reaches_every_rank_once() {
+    // Rank 0 may end only after both have counted; a second signal would come at once.
+    let program = r#"trap "echo rank \$PMI_RANK interrupted; n=1" INT; echo ready; \
+                     while [ -z "$n" ]; do sleep 0.05; done; sleep 0.3"#;
+    let (mut job, mut keyboard) = on_a_terminal("-n 2 --timeout 60", program);
+    let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.by_ref().filter(|line| line.contains("ready")).take(2).count(), 2);
+    keyboard.write_all(b"\x03").unwrap();
+    let mut rest: Vec<String> = lines.filter(|line| line.contains("interrupted")).collect();
+    rest.iter_mut().for_each(|line| *line = line.trim_start_matches("^C").trim_end().to_owned());
+    rest.sort_unstable();
+    assert_eq!(rest, ["rank 0 interrupted", "rank 1 interrupted"]);
+    assert_eq!(job.finish().code, 0);
+}
+
+#[test]
+fn labels_tell_the_rank_on_both_streams() {
+    let done = Job::script(&["-n", "2", "--label"], "echo out; printf 'no newline' >&2").finish();
+    assert_eq!(done.sorted_lines(), ["[0] out", "[1] out"]);
+    let mut errors: Vec<&str> = done.stderr.lines().collect();
+    errors.sort_unstable();
+    assert_eq!(errors, ["[0] no newline", "[1] no newline"]);
+}
+
+#[test]
+fn lines_of_different_ranks_and_streams_never_mix() {
+    let mut out = tempfile::tempfile().unwrap();
+    let (stdout, stderr) = (out.try_clone().unwrap(), out.try_clone().unwrap());
+    let job = ranks::job(&["-n", "4"], "chatter").with(|c| c.stdout(stdout).stderr(stderr));
+    job.finish().expect(0, &[]);
+    out.rewind().unwrap();
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for line in BufReader::new(out).lines().map(Result::unwrap).filter(|line| line.starts_with("chatter")) {
+        *seen.entry(line).or_default() += 1;
+    }
+    assert_eq!(seen, ranks::chatter_lines(4));
+}
+
+#[test]
+fn a_reader_who_leaves_ends_the_job() {
+    let mut job = Job::new(&["-n", "2", "yes"]).start();
+    let mut stdout = BufReader::new(job.child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "y\n");
+    drop(stdout);
+    job.finish().expect(141, &["was killed by signal 13 (SIGPIPE)"]);
+}
+
+#[test]
+fn a_reader_who_does_not_read_holds_up_neither_timeout_nor_signals() {
+    let mut job = Job::new(&["-n", "1", "--timeout", "0.5", "yes"]).start();
+    let unread = job.child.stdout.take();
+    let mut errors = BufReader::new(job.child.stderr.take().unwrap()).lines();
+    assert!(errors.next().unwrap().unwrap().contains("--timeout of 0.5 s; rank 0 was still running"));
+    eventually("only the launcher's two processes are left", || job.processes().len() == 2);
+    job.signal(Signal::SIGTERM);
+    job.finish().expect(124, &[]);
+    drop(unread);
+}

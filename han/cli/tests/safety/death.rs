@@ -1,0 +1,104 @@
+//! Ranks that end without finalizing.
+
+use std::env;
+use std::fs;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::harness::{children, eventually};
+use crate::{assert_no_file_is_left, finish, reports, roles};
+
+const WAYS: [&str; 4] = ["kill", "panic", "exit", "abort"];
+
+/// All survivors name the dead rank, and what they were doing, in the pending and in later operations.
+fn survivors_are_told(when: &str, sequence: u32) {
+    for size in [2, 4] {
+        for how in WAYS {
+            let done = finish(roles::job(size, &format!("die {how} {when}")));
+            // The dead rank's own code, or 3 if a survivor ends first.
+            assert_ne!(done.code, 0, "{done:#?}");
+            let reports = reports(&done);
+            let victim = size - 1;
+            let pid = reports.iter().find(|(rank, ..)| *rank == victim).unwrap().1;
+            let died = format!("rank {victim} (pid {pid}) died without finalizing; ");
+            let pending = format!(
+                "{died}pending here was allreduce(count 300000, i64, user operator) #{sequence} on communicator 0"
+            );
+            let later = format!("{died}its job has ended, no further operation is possible");
+            for survivor in 0..victim {
+                let told: Vec<&str> =
+                    reports.iter().filter(|(rank, ..)| *rank == survivor).map(|(.., text)| text.as_str()).collect();
+                assert_eq!(told, [&pending, &later], "rank {survivor} of {size}, {how} {when}: {done:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn before_the_first_collective() {
+    survivors_are_told("before", 1);
+}
+
+#[test]
+fn between_collectives() {
+    survivors_are_told("between", 101);
+}
+
+#[test]
+fn within_a_collective() {
+    survivors_are_told("within", 1);
+}
+
+/// A small generator of numbers (`SplitMix64`), so that a run can be repeated from its seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((x ^ (x >> 31)) % limit as u64).unwrap()
+    }
+}
+
+/// Kills a random rank at a random time, from before start-up to far into the collectives.
+fn killed_at_random(backing: &str) {
+    let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
+    let runs = number("HAN_TEST_KILL_RUNS").unwrap_or(25);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let seed = number("HAN_TEST_SEED").unwrap_or(now);
+    println!("HAN_TEST_SEED={seed}");
+    let mut random = Random(seed);
+    for run in 0..runs {
+        let size = 2 + random.below(3);
+        let job = roles::job(size, "allreduce").env("HAN_SET", &format!("backing={backing}")).start();
+        let pids = || children(job.pid()).first().map(|supervisor| children(*supervisor)).unwrap_or_default();
+        eventually("all ranks are started", || pids().len() == size);
+        let (pids, victim) = (pids(), random.below(size));
+        // Squared, so that start-up gets its share.
+        let root = random.below(300);
+        thread::sleep(Duration::from_micros((root * root) as u64));
+        kill(pids[victim], Signal::SIGKILL).unwrap();
+        let done = job.finish();
+        let why = format!("run {run} of seed {seed}: {done:#?}");
+        assert_eq!(done.code, 137, "{why}");
+        let killed = format!("han run: rank {victim} (pid {}) was killed by signal 9", pids[victim]);
+        assert!(done.stderr.contains(&killed), "{why}");
+        assert_eq!(reports(&done).len(), size - 1, "{why}");
+        assert!(!pids.iter().any(|pid| fs::exists(format!("/proc/{pid}")).unwrap()), "{why}");
+        assert_no_file_is_left();
+    }
+}
+
+#[test]
+fn at_random_with_memfd() {
+    killed_at_random("memfd");
+}
+
+#[test]
+fn at_random_with_dev_shm() {
+    killed_at_random("dev_shm");
+}

@@ -1,0 +1,192 @@
+//! The ranks of these tests: this test binary, started again by the launcher to play a role.
+
+use std::env;
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+use han::{Communicator, Context, Operator, Result, UserOperator};
+use nix::sys::signal::{Signal, raise};
+
+use crate::harness::Job;
+
+const ROLE: &str = "HAN_TEST_ROLE";
+
+/// The command line of a rank, whose role is in [`ROLE`].
+pub(crate) fn program() -> Vec<String> {
+    let own = env::current_exe().unwrap().to_str().unwrap().to_owned();
+    let words = ["roles::play_a_role", "--exact", "--ignored", "--nocapture", "--quiet"];
+    std::iter::once(own).chain(words.map(str::to_owned)).collect()
+}
+
+/// `han run -n SIZE` of ranks that play `role`.
+pub(crate) fn job(size: usize, role: &str) -> Job {
+    let (size, program) = (size.to_string(), program());
+    let words: Vec<&str> = ["-n", &size, "--"].into_iter().chain(program.iter().map(String::as_str)).collect();
+    Job::new(&words).env(ROLE, role)
+}
+
+/// Tells the test what happened on this rank.
+pub(crate) fn report(text: &str) {
+    // The launcher's rank: a role may report before, or because, the engine does not know its own.
+    let rank = env::var("PMI_RANK").unwrap();
+    eprintln!("report of rank {rank} (pid {}): {text}", process::id());
+}
+
+/// Ends this rank: with a report and code 3 after an error, else well.
+fn end(result: Result<()>) -> ! {
+    if let Err(e) = result {
+        report(&e.to_string());
+        process::exit(3);
+    }
+    process::exit(0);
+}
+
+#[test]
+#[ignore = "a rank of other tests: they start it under the launcher"]
+fn play_a_role() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    match words[..] {
+        ["die", how, when] => end(die(how, when)),
+        ["mismatch", difference, place] => end(mismatch(difference, place)),
+        ["allreduce"] => end(allreduce_for_ever()),
+        ["stop"] => end(stop()),
+        ["deadlock"] => end(deadlock()),
+        ["abort"] => end(abort()),
+        ["finalize-early", place] => end(finalize_early(place)),
+        ["hello"] => end(hello()),
+        ["large"] => end(crate::large::rank()),
+        _ => panic!("no such role: {role}"),
+    }
+}
+
+fn hello() -> Result<()> {
+    let context = Context::init()?;
+    context.world().barrier()?;
+    context.finalize()
+}
+
+/// Ends this process in a way that its peers must notice.
+fn perish(how: &str) {
+    report("perishes");
+    match how {
+        "kill" => raise(Signal::SIGKILL).unwrap(),
+        "panic" => panic!("as the test wants it"),
+        "exit" => process::exit(0),
+        "abort" => process::abort(),
+        _ => unreachable!("no such end: {how}"),
+    }
+}
+
+/// The last rank perishes; the others report what their pending and their next operation return.
+fn die(how: &str, when: &str) -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let victim = world.rank() == world.size() - 1;
+    if when == "between" {
+        for _ in 0..100 {
+            world.barrier()?;
+        }
+    }
+    if victim && when != "within" {
+        perish(how);
+    }
+    let how = how.to_owned();
+    let op = UserOperator::elementwise::<i64>(true, move |a, b| {
+        if victim {
+            perish(&how);
+        }
+        a + b
+    });
+    if let Err(e) = world.allreduce_in_place(&mut vec![1_i64; 300_000], op) {
+        report(&e.to_string());
+    }
+    world.bcast(&mut [0_u8; 3], 0)?;
+    context.finalize()
+}
+
+fn allreduce_for_ever() -> Result<()> {
+    let context = Context::init()?;
+    loop {
+        context.world().allreduce_in_place(&mut [1_i32; 100], Operator::Sum)?;
+    }
+}
+
+/// The last rank calls something else than the others, in the one way that `difference` says.
+fn mismatch(difference: &str, place: &str) -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let other = world.rank() == world.size() - 1;
+    let comm = match place {
+        "world" => world.clone(),
+        // In reverse order, so that ranks in the group are not those in the world.
+        _ => world.split(Some(0), -i32::try_from(world.rank()).unwrap())?.unwrap(),
+    };
+    comm.barrier()?;
+    let result = differ(&comm, difference, other);
+    result.and_then(|()| comm.barrier()).and_then(|()| context.finalize())
+}
+
+fn differ(comm: &Communicator, difference: &str, other: bool) -> Result<()> {
+    let mut four = [1_i32; 4];
+    match (difference, other) {
+        ("collective", true) => comm.barrier(),
+        ("collective", false) => comm.bcast(&mut four, 0),
+        ("root", true) => comm.bcast(&mut four, 1),
+        ("root", false) => comm.bcast(&mut four, 0),
+        ("count", true) => comm.allreduce_in_place(&mut four[..3], Operator::Sum),
+        ("datatype", true) => comm.allreduce_in_place(&mut [1_f32; 4], Operator::Sum),
+        ("operator", true) => comm.allreduce_in_place(&mut four, Operator::Max),
+        ("count" | "datatype" | "operator", false) => comm.allreduce_in_place(&mut four, Operator::Sum),
+        ("large-count", true) => comm.allreduce_in_place(&mut vec![1_i32; 100_000], Operator::Sum),
+        ("large-count", false) => comm.allreduce_in_place(&mut vec![1_i32; 100_001], Operator::Sum),
+        ("in-reduce", true) => comm.reduce_in_place(&mut four, Operator::Sum, 2),
+        ("in-reduce", false) => comm.reduce_in_place(&mut four, Operator::Sum, 1),
+        _ => unreachable!("no such difference: {difference}"),
+    }
+}
+
+/// Rank 1 stops in the middle of a series; whoever continues it lets the series end well.
+fn stop() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    for round in 0..20_i64 {
+        if round == 10 && world.rank() == 1 {
+            raise(Signal::SIGSTOP).unwrap();
+        }
+        let mut sum = [round, i64::try_from(world.rank()).unwrap()];
+        world.allreduce_in_place(&mut sum, Operator::Sum)?;
+        let size = i64::try_from(world.size()).unwrap();
+        assert_eq!(sum, [size * round, size * (size - 1) / 2]);
+    }
+    context.finalize()
+}
+
+/// Rank 0 waits on one communicator, the others on another.
+fn deadlock() -> Result<()> {
+    let context = Context::init()?;
+    let other = context.world().dup()?;
+    if context.world().rank() == 0 { other.barrier() } else { context.world().barrier() }
+}
+
+fn abort() -> Result<()> {
+    let context = Context::init()?;
+    context.world().barrier()?;
+    if context.world().rank() == 1 {
+        // The others are asleep in the barrier by then, or about to enter it.
+        thread::sleep(Duration::from_millis(100));
+        context.abort(7, "the matrix is singular");
+    }
+    context.world().barrier()
+}
+
+/// Rank 1 finalizes while the others do a collective.
+fn finalize_early(place: &str) -> Result<()> {
+    let context = Context::init()?;
+    let comm = if place == "world" { context.world().clone() } else { context.world().dup()? };
+    if context.world().rank() != 1 {
+        comm.allreduce_in_place(&mut [1_i32; 4], Operator::Sum)?;
+    }
+    context.finalize()
+}

@@ -1,0 +1,72 @@
+//! Start-up that cannot succeed: every rank says why, and what would be right.
+
+use std::env;
+use std::process::Command;
+
+use crate::harness::Job;
+use crate::{finish, reports, roles};
+
+/// All ranks of two report texts with all of `parts`.
+fn refused(job: Job, parts: &[&str]) {
+    let done = finish(job);
+    done.expect(3, &[]);
+    let reports = reports(&done);
+    assert_eq!(reports.iter().map(|(rank, ..)| *rank).collect::<Vec<_>>(), [0, 1], "{done:#?}");
+    for (.., text) in &reports {
+        for part in parts {
+            assert!(text.contains(part), "{part:?} is missing in {done:#?}");
+        }
+    }
+}
+
+#[test]
+fn wrong_variables_are_answered_with_what_is_valid() {
+    for (name, value, parts) in [
+        ("HAN_SET", "chunk=1", ["\"chunk\"", "backing, chunk_bytes, slice_min_bytes, tree_min_ranks"]),
+        ("HAN_SET", "chunk_bytes=5000", ["chunk_bytes=5000", "a power of two from 4096 to 65536"]),
+        ("HAN_SET", "backing=disk", ["backing=disk", "auto, memfd or dev_shm"]),
+        ("HAN_SET", "spins", ["\"spins\"", "key=value"]),
+        ("HAN_LOG", "loud", ["HAN_LOG=loud", "error, warn, info, debug"]),
+        ("HAN_WATCHDOG", "-1", ["HAN_WATCHDOG=-1", "a number of seconds, 0 or more"]),
+        ("HAN_REPRODUCIBLE", "yes", ["HAN_REPRODUCIBLE=yes", "0, 1"]),
+    ] {
+        refused(roles::job(2, "hello").env(name, value), &parts);
+    }
+}
+
+#[test]
+fn settings_that_differ_between_ranks_are_refused_with_both_values() {
+    let program = roles::program().iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let script = format!("HAN_SET=chunk_bytes=$((8192 + 8192 * PMI_RANK)) exec {program}");
+    let job = Job::script(&["-n", "2"], &script).env("HAN_TEST_ROLE", "hello");
+    refused(job, &["settings differ", "rank 0 has", "chunk_bytes=8192 ", "rank 1 has", "chunk_bytes=16384 "]);
+}
+
+#[test]
+fn a_backing_for_threads_is_refused_between_processes() {
+    refused(roles::job(2, "hello").env("HAN_SET", "backing=heap"), &["threads of one process"]);
+}
+
+/// Without the right to mount: `HAN_TEST_NO_MOUNT=1`.
+#[test]
+fn a_full_dev_shm_is_an_error_at_start_up() {
+    let (tiny, mut command) = ("mount -t tmpfs -o size=64k tmpfs /dev/shm", Command::new("unshare"));
+    if env::var_os("HAN_TEST_NO_MOUNT").is_some_and(|value| value == "1") {
+        eprintln!("not tested, as HAN_TEST_NO_MOUNT says: a /dev/shm that is too small");
+        return;
+    }
+    let possible = Command::new("unshare").args(["-m", "sh", "-c", tiny]).output().unwrap();
+    assert!(
+        possible.status.success(),
+        "this test mounts a small /dev/shm in a namespace of its own, which needs `unshare -m` and `mount` (root, \
+         CAP_SYS_ADMIN); set HAN_TEST_NO_MOUNT=1 to go without it: {}",
+        String::from_utf8_lossy(&possible.stderr)
+    );
+    let script = format!("{tiny} && exec \"$0\" \"$@\"");
+    command.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_han"), "run", "-n2", "--"]).args(roles::program());
+    command.env("HAN_TEST_ROLE", "hello").env("HAN_SET", "backing=dev_shm");
+    refused(
+        Job::of(command),
+        &["no shared memory that all ranks can map: dev_shm: rank 0: fallocate in /dev/shm", "KiB"],
+    );
+}

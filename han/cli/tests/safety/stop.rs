@@ -1,0 +1,59 @@
+//! Ranks that stand still, and ranks that give up.
+
+use std::io::{BufRead, BufReader};
+use std::thread;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::{assert_no_file_is_left, finish, reports, roles};
+
+/// Between `before` and `after` in `text`.
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    Some(text.split_once(before)?.1.split_once(after)?.0)
+}
+
+#[test]
+fn the_watchdog_names_a_stopped_rank_and_what_waits_for_it() {
+    let mut job = roles::job(3, "stop").env("HAN_WATCHDOG", "1").start();
+    let mut stderr = BufReader::new(job.child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("han: watchdog: ") {
+        line.clear();
+        assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "the job ended without a word of the watchdog");
+    }
+    let pid: i32 = between(&line, " for rank 1 (pid ", ", stopped)").and_then(|pid| pid.parse().ok()).expect(&line);
+    let operation = "s in allreduce(count 2, i64, sum) #11 on communicator 0 for rank 1";
+    assert!(line.contains(operation) && line.contains(" has waited "), "{line}");
+    kill(Pid::from_raw(pid), Signal::SIGCONT).unwrap();
+    let rest = thread::spawn(move || stderr.lines().map_while(Result::ok).collect::<Vec<_>>());
+    let done = job.finish();
+    let rest = rest.join().unwrap();
+    assert_eq!(done.code, 0, "{rest:?}");
+    assert!(rest.iter().all(|line| line.contains("han: watchdog: ")), "{rest:?}");
+}
+
+#[test]
+fn a_wait_that_exceeds_the_timeout_ends_the_job_on_all_ranks() {
+    let done = finish(roles::job(3, "deadlock").env("HAN_SET", "timeout_s=2"));
+    done.expect(3, &[]);
+    let reports = reports(&done);
+    assert_eq!(reports.len(), 3, "{done:#?}");
+    for (.., text) in &reports {
+        assert_eq!(*text, reports[0].2, "the same on all ranks: {done:#?}");
+        assert!(text.starts_with("timeout: rank ") && text.contains(" s in barrier() #"), "{done:#?}");
+    }
+}
+
+#[test]
+fn an_abort_ends_all_ranks_with_its_reason() {
+    let done = finish(roles::job(4, "abort"));
+    done.expect(7, &[]);
+    let reports = reports(&done);
+    assert_eq!(reports.iter().map(|(rank, ..)| *rank).collect::<Vec<_>>(), [0, 2, 3], "{done:#?}");
+    for (.., text) in &reports {
+        assert_eq!(*text, reports[0].2, "the same on all ranks: {done:#?}");
+        assert!(text.starts_with("rank 1 (pid ") && text.ends_with(") aborted the job: the matrix is singular"));
+    }
+    assert_no_file_is_left();
+}

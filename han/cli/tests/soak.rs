@@ -1,0 +1,431 @@
+//! A long series of random operations on random groups of ranks, against an independent serial model.
+//!
+//! All ranks draw the same decisions from the same seed, so each knows what every other contributes
+//! and computes the expected results by itself, element by element, in rank order.
+#![allow(clippy::unwrap_used)] // in a test a panic is the report
+
+use std::env;
+use std::fmt::Debug;
+use std::process::{Command, exit};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use han::{Communicator, Context, Element, Op, Operator, Request, UserOperator, wait_all};
+
+const RANKS: usize = 5;
+/// Operations under each of the settings.
+const OPERATIONS: usize = 10_000;
+/// Groups alive at a time, the world included.
+const MAX_GROUPS: usize = 6;
+
+const RANK_ROLE: &str = "HAN_TEST_SOAK";
+const SEED: &str = "HAN_TEST_SEED";
+const SETTINGS: [&str; 4] =
+    ["", "chunk_bytes=4096,slice_min_bytes=1000", "assume_own_cores=1,tree_min_ranks=2,spins=10", "spins=0,yields=0"];
+
+#[test]
+fn random_operations_equal_a_serial_model() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let seed = env::var(SEED).map_or(now, |seed| seed.parse().unwrap());
+    for (series, settings) in SETTINGS.iter().enumerate() {
+        let seed = (seed + series as u64).to_string();
+        println!("{SEED}={seed} HAN_SET={settings}");
+        let output = Command::new(env!("CARGO_BIN_EXE_han"))
+            .args(["run", "-n", &RANKS.to_string(), "--timeout", "300", "--"])
+            .arg(env::current_exe().unwrap())
+            .args(["play_a_rank", "--exact", "--ignored", "--nocapture", "--quiet"])
+            .envs([(RANK_ROLE, "1"), (SEED, &seed), ("HAN_SET", settings), ("HAN_WATCHDOG", "20")])
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "seed {seed}, HAN_SET={settings}: {}\n{stderr}\n{stdout}", output.status);
+        let checked = format!("checked {OPERATIONS} operations");
+        assert_eq!(stderr.matches(&checked).count(), RANKS, "{stderr}");
+    }
+}
+
+#[test]
+#[ignore = "a rank of the other test, which starts it under the launcher"]
+fn play_a_rank() {
+    if env::var_os(RANK_ROLE).is_none() {
+        return;
+    }
+    let context = Context::init().unwrap();
+    let mut soak = Soak::new(&context, env::var(SEED).unwrap().parse().unwrap());
+    while soak.number < OPERATIONS {
+        soak.step();
+    }
+    soak.groups.clear();
+    context.finalize().unwrap();
+    eprintln!("checked {} operations", soak.number);
+    exit(0);
+}
+
+/// Numbers that are the same on all ranks (`SplitMix64`).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit as u64).unwrap()
+    }
+
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())].clone()
+    }
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Integers of which every bit pattern is a value, so that results are exact.
+trait Integer: Element + Debug + PartialEq + Default {
+    fn of(bits: u64) -> Self;
+    fn combine(self, other: Self, how: How) -> Self;
+}
+
+macro_rules! integers {
+    ($($type:ty),*) => {$(
+        impl Integer for $type {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // random bits
+            fn of(bits: u64) -> Self { bits as $type }
+
+            fn combine(self, other: Self, how: How) -> Self {
+                match how {
+                    How::Builtin(Operator::Sum) => self.wrapping_add(other),
+                    How::Builtin(Operator::Prod) => self.wrapping_mul(other),
+                    How::Builtin(Operator::Min) => self.min(other),
+                    How::Builtin(Operator::Max) => self.max(other),
+                    How::Builtin(Operator::Band) => self & other,
+                    How::Builtin(Operator::Bor) => self | other,
+                    How::Builtin(Operator::Bxor) => self ^ other,
+                    How::Builtin(Operator::Land) => <$type>::from(self != 0 && other != 0),
+                    How::Builtin(Operator::Lor) => <$type>::from(self != 0 || other != 0),
+                    How::Builtin(Operator::Lxor) => <$type>::from((self != 0) != (other != 0)),
+                    How::Builtin(_) => unreachable!("for pairs only"),
+                    // As two halves (a, b), the map x -> a x + b modulo 2^half; this is their
+                    // composition, which is associative and does not commute.
+                    How::Compose => {
+                        let half = <$type>::BITS / 2;
+                        let low = (1 << half) - 1;
+                        let (a, b, c, d) = ((self >> half) & low, self & low, (other >> half) & low, other & low);
+                        (a.wrapping_mul(c) & low) << half | (a.wrapping_mul(d).wrapping_add(b) & low)
+                    }
+                }
+            }
+        }
+    )*};
+}
+integers!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    Builtin(Operator),
+    Compose,
+}
+
+const HOWS: [How; 12] = [
+    How::Builtin(Operator::Sum),
+    How::Builtin(Operator::Prod),
+    How::Builtin(Operator::Min),
+    How::Builtin(Operator::Max),
+    How::Builtin(Operator::Band),
+    How::Builtin(Operator::Bor),
+    How::Builtin(Operator::Bxor),
+    How::Builtin(Operator::Land),
+    How::Builtin(Operator::Lor),
+    How::Builtin(Operator::Lxor),
+    How::Compose,
+    How::Compose,
+];
+
+impl How {
+    fn op<T: Integer>(self) -> Op {
+        match self {
+            Self::Builtin(operator) => operator.into(),
+            Self::Compose => UserOperator::elementwise::<T>(false, |a, b| a.combine(b, Self::Compose)).into(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    Bcast { root: usize },
+    Reduce { how: How, root: usize },
+    Allreduce { how: How },
+}
+
+/// One operation as every rank draws it.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    what: What,
+    count: usize,
+    salt: u64,
+}
+
+impl Plan {
+    /// What world rank `rank` holds before the operation.
+    fn given<T: Integer>(self, rank: usize) -> Vec<T> {
+        (0..self.count as u64).map(|index| T::of(mix(self.salt ^ (rank as u64) << 48 ^ index << 1))).collect()
+    }
+
+    /// What rank `own` of the group `members` holds afterwards, in place.
+    fn expected<T: Integer>(self, members: &[usize], own: usize) -> Vec<T> {
+        let all = || members.iter().map(|&member| self.given::<T>(member));
+        let fold = |how: How| {
+            let add = |left: Vec<T>, right: Vec<T>| left.iter().zip(right).map(|(&a, b)| a.combine(b, how)).collect();
+            all().reduce(add).unwrap()
+        };
+        match self.what {
+            What::Bcast { root } => self.given(members[root]),
+            What::Reduce { root, .. } if root != own => self.given(members[own]),
+            What::Reduce { how, .. } | What::Allreduce { how } => fold(how),
+        }
+    }
+}
+
+/// A group and the world ranks of its members, in its own order; of groups without this rank, none.
+struct Group {
+    comm: Option<Communicator>,
+    members: Vec<usize>,
+}
+
+struct Soak {
+    random: Random,
+    groups: Vec<Vec<Group>>,
+    world_rank: usize,
+    number: usize,
+    /// Decisions that each rank takes for itself, such as the order of its waits.
+    own: Random,
+}
+
+/// A request of any type with what its check needs.
+struct Started<T: Integer> {
+    request: Request<Vec<T>>,
+    plan: Plan,
+    members: Vec<usize>,
+    own: usize,
+}
+
+trait Pending {
+    fn test(&mut self) -> bool;
+    fn wait_and_check(self: Box<Self>);
+}
+
+impl<T: Integer> Pending for Started<T> {
+    fn test(&mut self) -> bool {
+        self.request.test().unwrap()
+    }
+
+    fn wait_and_check(self: Box<Self>) {
+        check(&self.request.wait().unwrap(), self.plan, &self.members, self.own);
+    }
+}
+
+impl Soak {
+    fn new(context: &Context, seed: u64) -> Self {
+        let world = context.world();
+        let whole = Group { comm: Some(world.clone()), members: (0..world.size()).collect() };
+        let own = Random(seed ^ mix(world.rank() as u64 + 1));
+        Self { random: Random(seed), groups: vec![vec![whole]], world_rank: world.rank(), number: 0, own }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(100) {
+            0 => self.split(),
+            1 if self.groups.len() > 1 => {
+                let index = 1 + self.random.below(self.groups.len() - 1);
+                self.groups.remove(index).into_iter().filter_map(|group| group.comm).for_each(Communicator::free);
+            }
+            2..10 => self.barrier(),
+            10..40 => self.outstanding(),
+            _ => self.blocking(),
+        }
+    }
+
+    /// Splits a random group, or copies it; its parts are one new entry.
+    fn split(&mut self) {
+        if self.groups.len() == MAX_GROUPS {
+            self.groups.remove(1);
+        }
+        let from = self.random.below(self.groups.len());
+        let colors = 1 + self.random.below(3);
+        let is_copy = self.random.chance(20);
+        let mut parts = Vec::new();
+        for group in &self.groups[from] {
+            // Each member's colour, or none, and key.
+            let mut wish = || {
+                let color = (!self.random.chance(10)).then(|| u32::try_from(self.random.below(colors)).unwrap());
+                (color, i32::try_from(self.random.below(3)).unwrap() - 1)
+            };
+            let wishes: Vec<_> = group.members.iter().map(|_| if is_copy { (Some(0), 0) } else { wish() }).collect();
+            let made = group.comm.as_ref().map(|comm| {
+                let (color, key) = wishes[comm.rank()];
+                if is_copy { Some(comm.dup().unwrap()) } else { comm.split(color, key).unwrap() }
+            });
+            let mut made = made.flatten();
+            for color in 0..u32::try_from(colors).unwrap() {
+                let mut members: Vec<_> = (0..wishes.len()).filter(|&rank| wishes[rank].0 == Some(color)).collect();
+                members.sort_by_key(|&rank| wishes[rank].1);
+                let members: Vec<_> = members.into_iter().map(|rank| group.members[rank]).collect();
+                let comm = if members.contains(&self.world_rank) { Some(made.take().unwrap()) } else { None };
+                if let Some(comm) = &comm {
+                    assert_eq!((members[comm.rank()], members.len()), (self.world_rank, comm.size()));
+                }
+                if !members.is_empty() {
+                    parts.push(Group { comm, members });
+                }
+            }
+        }
+        if !parts.is_empty() {
+            self.groups.push(parts);
+        }
+    }
+
+    fn count(&mut self, bytes_each: usize) -> usize {
+        let boundaries = [0, 8, 15 * 8, 120, 121, 1000, 4096, 8192, 16_384, 65_536, 262_144];
+        match self.random.below(100) {
+            0..60 => self.random.below(40),
+            60..90 => {
+                let most = if self.random.chance(15) { boundaries.len() } else { boundaries.len() - 3 };
+                let bytes = boundaries[self.random.below(most)];
+                (bytes / bytes_each + self.random.below(3)).saturating_sub(1)
+            }
+            90..99 => self.random.below(3000),
+            _ => self.random.below(600_000) / bytes_each,
+        }
+    }
+
+    fn plan(&mut self, size: usize, bytes_each: usize) -> Plan {
+        let (root, how) = (self.random.below(size), self.random.pick(&HOWS));
+        let what = match self.random.below(3) {
+            0 => What::Bcast { root },
+            1 => What::Reduce { how, root },
+            _ => What::Allreduce { how },
+        };
+        self.number += 1;
+        Plan { what, count: self.count(bytes_each), salt: self.random.next() }
+    }
+
+    fn barrier(&mut self) {
+        self.number += 1;
+        let index = self.random.below(self.groups.len());
+        for comm in self.groups[index].iter().filter_map(|group| group.comm.as_ref()) {
+            comm.barrier().unwrap();
+        }
+    }
+
+    /// One operation on each part of a random entry.
+    fn blocking(&mut self) {
+        let index = self.random.below(self.groups.len());
+        let number = self.number;
+        for part in 0..self.groups[index].len() {
+            let (bits, in_place) = (self.random.below(8), self.random.chance(50));
+            let plan = self.plan(self.groups[index][part].members.len(), 1 << (bits / 2));
+            let group = &self.groups[index][part];
+            match bits {
+                0 => group.run::<i8>(plan, in_place),
+                1 => group.run::<u8>(plan, in_place),
+                2 => group.run::<i16>(plan, in_place),
+                3 => group.run::<u16>(plan, in_place),
+                4 => group.run::<i32>(plan, in_place),
+                5 => group.run::<u32>(plan, in_place),
+                6 => group.run::<i64>(plan, in_place),
+                _ => group.run::<u64>(plan, in_place),
+            }
+        }
+        self.number = number + 1;
+    }
+
+    /// Several operations under way on several groups, completed in an order of this rank's own.
+    fn outstanding(&mut self) {
+        let mut pending = Vec::new();
+        let mut barriers = Vec::new();
+        for _ in 0..(2 + self.random.below(5)).min(OPERATIONS - self.number) {
+            let index = self.random.below(self.groups.len());
+            let is_barrier = self.random.chance(10);
+            let number = self.number;
+            for part in 0..self.groups[index].len() {
+                let bits = self.random.below(3);
+                let plan = self.plan(self.groups[index][part].members.len(), 1 << (2 * bits).min(3));
+                let group = &self.groups[index][part];
+                match bits {
+                    _ if is_barrier => barriers.extend(group.comm.iter().map(|comm| comm.ibarrier().unwrap())),
+                    0 => pending.extend(group.start::<u8>(plan)),
+                    1 => pending.extend(group.start::<i32>(plan)),
+                    _ => pending.extend(group.start::<i64>(plan)),
+                }
+            }
+            self.number = number + 1;
+        }
+        if self.own.chance(50) {
+            wait_all(barriers.drain(..)).unwrap();
+        }
+        while !pending.is_empty() {
+            let mut next = pending.swap_remove(self.own.below(pending.len()));
+            if self.own.chance(50) {
+                while !next.test() {
+                    std::thread::yield_now();
+                }
+            }
+            next.wait_and_check();
+        }
+        wait_all(barriers).unwrap();
+    }
+}
+
+impl Group {
+    fn run<T: Integer>(&self, plan: Plan, in_place: bool) {
+        let Some(comm) = &self.comm else { return };
+        let own = comm.rank();
+        let send = plan.given::<T>(self.members[own]);
+        let mut recv = if in_place { send.clone() } else { vec![T::default(); plan.count] };
+        match plan.what {
+            What::Bcast { root } => {
+                recv.clone_from(&send);
+                comm.bcast(&mut recv, root)
+            }
+            What::Reduce { how, root } if in_place => comm.reduce_in_place(&mut recv, how.op::<T>(), root),
+            What::Reduce { how, root } if root == own => comm.reduce(&send, &mut recv, how.op::<T>(), root),
+            What::Reduce { how, root } => {
+                recv.clone_from(&send);
+                comm.reduce(&send, &mut [], how.op::<T>(), root)
+            }
+            What::Allreduce { how } if in_place => comm.allreduce_in_place(&mut recv, how.op::<T>()),
+            What::Allreduce { how } => comm.allreduce(&send, &mut recv, how.op::<T>()),
+        }
+        .unwrap();
+        check(&recv, plan, &self.members, own);
+    }
+
+    fn start<T: Integer>(&self, plan: Plan) -> Option<Box<dyn Pending>> {
+        let comm = self.comm.as_ref()?;
+        let (own, members) = (comm.rank(), self.members.clone());
+        let buffer = plan.given::<T>(members[own]);
+        let request = match plan.what {
+            What::Bcast { root } => comm.ibcast(buffer, root),
+            What::Reduce { how, root } => comm.ireduce(buffer, how.op::<T>(), root),
+            What::Allreduce { how } => comm.iallreduce(buffer, how.op::<T>()),
+        };
+        Some(Box::new(Started { request: request.unwrap(), plan, members, own }))
+    }
+}
+
+fn check<T: Integer>(got: &[T], plan: Plan, members: &[usize], own: usize) {
+    let expected = plan.expected::<T>(members, own);
+    if got != expected {
+        let at = got.iter().zip(&expected).position(|(a, b)| a != b);
+        panic!("{plan:?} of {:?} on {members:?}, rank {own}: differs from element {at:?} on", T::DATATYPE);
+    }
+}

@@ -1,0 +1,163 @@
+//! `han bench`, `han info` and `han status` as a user runs them: real processes, real output.
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// The binary under test, with a configuration of its own.
+fn han() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_han"));
+    command.stdin(Stdio::null()).env_remove("HAN_SET");
+    command
+}
+
+/// Runs it; gives standard output, or standard error if it failed.
+fn output(arguments: &[&str]) -> Result<String, String> {
+    let output = han().args(arguments).output().unwrap();
+    if output.status.success() {
+        Ok(String::from_utf8(output.stdout).unwrap())
+    } else {
+        Err(String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn bench_prints_the_agreed_fields_in_order_and_verifies() {
+    let fields = [
+        "coll",
+        "bytes",
+        "ranks",
+        "nodes",
+        "dtype",
+        "op",
+        "root",
+        "cold",
+        "choice",
+        "iters",
+        "repeats",
+        "us_min",
+        "us_median",
+        "us_max",
+        "verified",
+    ];
+    let text =
+        output(&["bench", "all", "-n", "3", "--root", "2", "--max", "40K", "--factor", "32", "--ms", "1", "--json"]);
+    let text = text.unwrap();
+    for line in text.lines() {
+        let places: Vec<_> = fields.iter().map(|field| line.find(&format!("\"{field}\":")).unwrap()).collect();
+        assert!(places.is_sorted(), "{line}");
+    }
+    let rows = lines(&text);
+    // 4, 32, 1K and 32K bytes of three collectives, and a barrier.
+    assert_eq!(rows.len(), 13);
+    for row in rows {
+        assert_eq!((&row["verified"], &row["ranks"], &row["nodes"]), (&true.into(), &3.into(), &1.into()), "{row}");
+        let time = |name: &str| row[name].as_f64().unwrap();
+        assert!(0.0 < time("us_min") && time("us_min") <= time("us_median") && time("us_median") <= time("us_max"));
+        assert!(row["repeats"].as_u64().unwrap() >= 5);
+    }
+}
+
+#[test]
+fn bench_verifies_other_datatypes_operators_and_ways() {
+    for (datatype, operator) in [("bf16", "sum"), ("complex_f64", "prod"), ("double_int", "minloc"), ("bool", "lxor")] {
+        for way in [&["--buffers", "3"][..], &["--style", "osu"], &["--cold"]] {
+            let mut arguments = vec!["bench", "all", "-n", "2", "--dtype", datatype, "--op", operator, "--json"];
+            arguments.extend(["--min", "16", "--max", "20K", "--factor", "1024", "--ms", "1"]);
+            arguments.extend(way);
+            let rows = lines(&output(&arguments).unwrap());
+            assert_eq!(rows.len(), 7);
+            assert!(rows.iter().all(|row| row["verified"] == true), "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn bench_says_what_is_wrong() {
+    for (arguments, expected) in [
+        (&["bench", "bcast", "-n", "2", "--set", "no_such_key=1"][..], "chunk_bytes"),
+        (&["bench", "bcast", "-n", "2", "--nodes", "2"], "one node"),
+        (&["bench", "reduce", "-n", "2", "--dtype", "f32", "--op", "bxor"], "not defined"),
+        (&["bench", "reduce", "-n", "2", "--root", "2"], "0 to 1"),
+    ] {
+        let error = output(arguments).unwrap_err();
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn limits_are_objects_with_name_size_value_and_unit() {
+    let rows = lines(&output(&["bench", "--limits", "--json"]).unwrap());
+    for row in &rows {
+        assert!(row["value"].as_f64().unwrap() > 0.0, "{row}");
+        let unit = if row["bytes"].is_null() { "ns" } else { "GB/s" };
+        assert_eq!(row["unit"], unit, "{row}");
+    }
+    // The others need two cores, or a kernel that lets one process read another.
+    for name in ["memcpy", "reduce_f32_sum", "yield_switch"] {
+        assert!(rows.iter().any(|row| row["limit"] == name), "{name}");
+    }
+}
+
+#[test]
+fn info_tells_the_whole_configuration() {
+    let text = String::from_utf8(han().args(["info", "--json"]).env("HAN_SET", "spins=7").output().unwrap().stdout);
+    let info: Value = serde_json::from_str(&text.unwrap()).unwrap();
+    let settings = info["configuration"].as_array().unwrap();
+    let spins = settings.iter().find(|setting| setting["key"] == "spins").unwrap();
+    assert_eq!((&spins["value"], &spins["origin"]), (&"7".into(), &"HAN_SET".into()));
+    assert!(settings.iter().any(|setting| setting["origin"] == "default"));
+    assert!(!info["hardware"]["allowed"].as_array().unwrap().is_empty());
+    assert!(output(&["info"]).unwrap().contains("chunk_bytes"));
+}
+
+/// A job that is ended with the test, however the test ends.
+struct Job(Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The one job of which every rank was started with `mark`.
+fn job_with(mark: &str) -> Option<Value> {
+    let marked = |rank: &Value| {
+        let pid = rank["pid"].as_u64().unwrap();
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(mark))
+    };
+    let jobs = lines(&output(&["status", "--json"]).unwrap());
+    jobs.into_iter().find(|job| job["ranks"].as_array().unwrap().iter().all(marked))
+}
+
+#[test]
+fn status_names_the_rank_that_is_missing() {
+    const MARK: &str = "59999";
+    let mut command = han();
+    command.args(["bench", "barrier", "-n", "2", "--ms", MARK]).stdout(Stdio::null());
+    let _job = Job(command.spawn().unwrap());
+    let patience = Instant::now() + Duration::from_secs(60);
+    let until = |found: &dyn Fn(&Value) -> bool| loop {
+        if let Some(job) = job_with(MARK).filter(|job| found(job)) {
+            return job;
+        }
+        assert!(Instant::now() < patience, "the job did not come into the expected state");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let job = until(&|job| job["ranks"].as_array().unwrap().len() == 2);
+    let pid = |rank: usize| Pid::from_raw(job["ranks"][rank]["pid"].as_i64().unwrap().try_into().unwrap());
+    kill(pid(1), Signal::SIGSTOP).unwrap();
+    let stuck = until(&|job| job["ranks"][0]["missing"] == serde_json::json!([1]));
+    assert_eq!(stuck["ranks"][0]["state"], "waiting");
+    assert!(stuck["ranks"][0]["operation"].as_str().unwrap().contains("barrier"), "{stuck}");
+    kill(pid(1), Signal::SIGCONT).unwrap();
+}
