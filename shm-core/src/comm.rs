@@ -186,7 +186,7 @@ impl LocalComm {
         }
         if let (false, Some(Queued::Running(oldest))) = (self.has_completed(ticket), self.queue.front()) {
             // A caller that only ever tests must learn of a death, too.
-            self.vigil.get_or_insert_with(Vigil::new).look(&self.ring, oldest.awaits())?;
+            self.vigil.get_or_insert_with(Vigil::new).look(&self.ring, oldest.awaits(&self.ring))?;
         }
         Ok(self.has_completed(ticket))
     }
@@ -223,7 +223,8 @@ impl LocalComm {
         let mut waiter = Waiter::new(job.patience());
         let mut vigil: Option<Vigil> = None;
         loop {
-            if waiter.spin(|| operation.poll(ring).map(|poll| poll.is_ready()))? {
+            let apart = operation.awaits(ring).is_some_and(|rank| !ring.shares_core(rank));
+            if waiter.spin(apart, || operation.poll(ring).map(|poll| poll.is_ready()))? {
                 break;
             }
             job.check_in(|| ring.operation())?;
@@ -237,7 +238,7 @@ impl LocalComm {
                 break;
             }
             if rested {
-                vigil.get_or_insert_with(Vigil::new).look(ring, operation.awaits())?;
+                vigil.get_or_insert_with(Vigil::new).look(ring, operation.awaits(ring))?;
             }
         }
         if vigil.is_some() {
@@ -343,7 +344,7 @@ impl Vigil {
         }
         // One that has entered may have published all it had to before it finalized: the operation was
         // polled since the last look, so if it is still awaited, it was not so.
-        let gone = awaits.filter(|&rank| rank < ring.size()).map(world).filter(|&rank| job.has_finalized(rank));
+        let gone = awaits.map(world).filter(|&rank| job.has_finalized(rank));
         let in_vain = gone.filter(|_| gone == self.gone);
         self.gone = gone;
         in_vain
@@ -354,7 +355,7 @@ impl Vigil {
 fn missing(ring: &Ring, awaits: Option<usize>) -> Vec<usize> {
     let mut missing = ring.not_entered();
     if missing.is_empty() {
-        missing.extend(awaits.filter(|&rank| rank < ring.size()));
+        missing.extend(awaits);
     }
     missing.into_iter().map(|rank| ring.world()[rank]).collect()
 }

@@ -41,6 +41,8 @@ pub struct Job {
     settings: Settings,
     patience: Patience,
     own_cores: bool,
+    /// Per world rank: whether it may run on a core that this rank may run on.
+    shares_core: Vec<bool>,
     placement: String,
 }
 
@@ -72,6 +74,7 @@ impl Job {
         let words = exchange.allgather(own.to_text().as_bytes()).map_err(|e| Error::Startup(e.to_string()))?;
         let peers: Vec<Introduction> = words.iter().map(|w| Introduction::from_text(w)).collect::<Result<_>>()?;
         agree(&peers)?;
+        let shares_core = peers.iter().map(|p| p.cores.iter().any(|core| own.cores.contains(core))).collect();
         let (own_cores, patience, placement) = placement(&peers, &settings);
 
         let status_at = size_of::<Header>() + size_of::<JobFlags>();
@@ -104,6 +107,7 @@ impl Job {
             settings,
             patience,
             own_cores,
+            shares_core,
             placement,
         };
         job.status(rank).pid.store(std::process::id(), Ordering::Relaxed);
@@ -138,6 +142,11 @@ impl Job {
     /// True if every rank has a core to itself.
     pub(crate) fn own_cores(&self) -> bool {
         self.own_cores
+    }
+
+    /// True if world rank `rank` may run on a core that this rank may run on.
+    pub(crate) fn shares_core(&self, rank: usize) -> bool {
+        self.shares_core[rank]
     }
 
     /// Ranks, cores, and what follows for waiting, in words.
@@ -397,15 +406,18 @@ fn placement(peers: &[Introduction], settings: &Settings) -> (bool, Patience, St
     // Shares of a core are sums of fractions: leave room for their rounding.
     let own_cores = settings.assume_own_cores.unwrap_or(per_core < 1.0 + 1e-6);
     let mut patience = if own_cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
-    patience.spins = settings.spins.unwrap_or(patience.spins).max(1);
+    if let Some(spins) = settings.spins {
+        (patience.spins, patience.spins_apart) = (spins.max(1), spins.max(1));
+    }
     patience.yields = settings.yields.unwrap_or(patience.yields);
     let words = format!(
-        "{} ranks on {} cores{}: {per_core:.2} ranks on the busiest core, so waiting is {} polls, {} yields, \
-         then sleep{}",
+        "{} ranks on {} cores{}: {per_core:.2} ranks on the busiest core, so waiting is {} polls \
+         ({} for a rank on another core), {} yields, then sleep{}",
         peers.len(),
         load.len(),
         quota.map_or(String::new(), |q| format!(" (control group allows {q:.2})")),
         patience.spins,
+        patience.spins_apart,
         patience.yields,
         if peers.iter().all(|peer| peer.membarrier) { "" } else { " (membarrier is refused: waking may take 1 ms)" },
     );

@@ -16,6 +16,11 @@ use crate::segment::layout::{HISTORY, Header, INLINE_BYTES, PAGE, RING, RankFlag
 use crate::segment::{Place, Segment, Shape};
 use crate::sync::{OpRecord, Ordering, before};
 
+/// Steps that a reader fetches in advance from a writer that is ahead of it.
+const PREFETCH_STEPS: u32 = 4;
+/// Steps by which a rank's watermark may lag behind: no writer waits for the last ones.
+const MARK_LAG: u32 = 8;
+
 /// Ranks from which on cells are small, so that a segment of 256 ranks stays modest.
 const MANY_RANKS: usize = 32;
 
@@ -29,11 +34,15 @@ pub(crate) struct Ring {
     rank: usize,
     /// World rank of each rank.
     world: Vec<usize>,
+    /// All other ranks, those that share a core with this one first: they need it to come.
+    peers: Vec<usize>,
     id: u32,
     /// The next step that nobody has taken.
     step: u32,
     /// Every peer is known to have consumed the steps before this one.
     recycled: u32,
+    /// What this rank's watermark says.
+    marked: u32,
     /// Operations entered so far.
     sequence: u32,
     /// Covers the signatures of all operations entered so far.
@@ -52,6 +61,9 @@ impl Ring {
         let cell_bytes = if size <= MANY_RANKS { PAGE } else { PAGE / 4 };
         let cells_at = whole_pages(size_of::<RankFlags>());
         let stride = whole_pages(cells_at + RING as usize * cell_bytes);
+        let rank = exchange.rank();
+        let mut peers: Vec<usize> = (0..size).filter(|&peer| peer != rank).collect();
+        peers.sort_by_key(|&peer| !job.shares_core(world[peer]));
         let first = whole_pages(size_of::<Header>());
         let bytes = first + size * stride;
         let shape = Shape { name: "han-comm", ranks: size, cell_bytes, bytes };
@@ -65,11 +77,13 @@ impl Ring {
             flags,
             cells,
             cell_bytes,
-            rank: exchange.rank(),
+            rank,
             world,
+            peers,
             id,
             step: 0,
             recycled: 0,
+            marked: 0,
             sequence: 0,
             chain: 0,
             signature: Signature { packed: 0, count: 0 },
@@ -96,6 +110,17 @@ impl Ring {
 
     pub(crate) fn world(&self) -> &[usize] {
         &self.world
+    }
+
+    /// All other ranks, in the order in which this one had better look for them.
+    #[inline]
+    pub(crate) fn peers(&self) -> &[usize] {
+        &self.peers
+    }
+
+    /// True if `rank` may need this rank's core to go on.
+    pub(crate) fn shares_core(&self, rank: usize) -> bool {
+        self.job.shares_core(self.world[rank])
     }
 
     pub(crate) fn cell_bytes(&self) -> usize {
@@ -140,9 +165,10 @@ impl Ring {
     pub(crate) fn take(&mut self, bytes: usize) -> Span {
         let cells = self.cells_for(bytes);
         // A span is aligned to its own power of two, so it never wraps around the ring's end.
-        let step = self.step.wrapping_add(cells - 1) & !(cells - 1);
+        let after = self.step;
+        let step = after.wrapping_add(cells - 1) & !(cells - 1);
         self.step = step.wrapping_add(cells);
-        Span { step, cells }
+        Span { step, cells, after }
     }
 
     fn cells_for(&self, bytes: usize) -> u32 {
@@ -167,7 +193,13 @@ impl Ring {
             return Ok(true);
         }
         self.look_at_watermarks()?;
-        Ok(!before(self.recycled, needed))
+        // A writer that was stopped waits for more room than it needs, so that it need not look again
+        // after every step, at lines that the readers would have to fetch back. But it must not wait
+        // for more than peers are sure to have marked: `MARK_LAG` steps less than there were.
+        let ample = needed.wrapping_add(RING / 2);
+        let sure = span.after.wrapping_sub(MARK_LAG);
+        let wanted = if before(sure, ample) { sure } else { ample };
+        Ok(!before(self.recycled, needed) && !before(self.recycled, wanted))
     }
 
     /// Learns how far the peers have read, and that they have done the same operations: a rank that
@@ -175,7 +207,7 @@ impl Ring {
     #[cold]
     fn look_at_watermarks(&mut self) -> Result<()> {
         let mut least = self.step;
-        for peer in (0..self.size()).filter(|&peer| peer != self.rank) {
+        for &peer in &self.peers {
             let consumed = self.flags(peer).consumed.get();
             if before(consumed, least) {
                 least = consumed;
@@ -265,6 +297,14 @@ impl Ring {
         &self.sources
     }
 
+    /// Fetches the slots that `peer` may have published already, when it was seen to be ahead.
+    #[inline]
+    pub(crate) fn prefetch_ahead(&self, peer: usize, span: Span) {
+        for ahead in 1..=PREFETCH_STEPS {
+            self.slot(peer, span.step.wrapping_add(ahead)).prefetch_for_read();
+        }
+    }
+
     /// Announces this rank's part of `span`.
     #[inline]
     pub(crate) fn publish(&self, span: Span) {
@@ -288,15 +328,24 @@ impl Ring {
 
     /// This rank will not read anything of the steps before `step` again.
     #[inline]
-    pub(crate) fn consumed(&self, step: u32) {
+    pub(crate) fn consumed(&mut self, step: u32) {
+        self.marked = step;
         self.flags(self.rank).consumed.advance(step);
         self.job.ring();
     }
 
-    /// Ends an operation: all its steps are consumed.
+    /// Marks all steps taken so far as consumed, before an operation that takes cells: where spans are
+    /// long and aligned, writers need the readers' exact marks.
+    pub(crate) fn mark(&mut self) {
+        self.consumed(self.step);
+    }
+
+    /// Ends an operation: all its steps are consumed. The mark is moved only now and then.
     #[inline]
     pub(crate) fn leave(&mut self) {
-        self.consumed(self.step);
+        if self.step.wrapping_sub(self.marked) >= MARK_LAG {
+            self.consumed(self.step);
+        }
         // A rank that only reads never asks, and steps compare well only within half the circle. All
         // peers are within a ring of this rank's step, or it could not have come so far.
         if self.step.wrapping_sub(self.recycled) > 1 << 30 {
@@ -374,6 +423,8 @@ impl Ring {
 pub(crate) struct Span {
     pub(crate) step: u32,
     cells: u32,
+    /// The first step that no earlier span has taken.
+    after: u32,
 }
 
 impl Span {

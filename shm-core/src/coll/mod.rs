@@ -13,8 +13,8 @@ pub(crate) trait Progress {
     /// Goes on as far as the peers' flags allow, without waiting.
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll>;
 
-    /// The rank whose flag is looked at next, if it is a single one: for messages of the watchdog.
-    fn awaits(&self) -> Option<usize>;
+    /// The rank whose flag is looked at next, if it is a single one.
+    fn awaits(&self, ring: &Ring) -> Option<usize>;
 }
 
 /// Ends a poll with `Pending` unless the condition holds.

@@ -8,8 +8,10 @@ use crate::sys::{affinity, futex};
 /// How long each kind of waiting lasts before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Polls of the operation before the core is first given away.
+    /// Polls of the operation before the core is first given away to a rank that may need it.
     pub spins: u32,
+    /// Polls before the core is given away while a rank on another core is waited for.
+    pub spins_apart: u32,
     /// Times that the core is given away, one poll after each, before sleeping.
     pub yields: u32,
     /// Longest single sleep on the bell.
@@ -25,9 +27,9 @@ const SPINS_AFTER_REST: u32 = 64;
 
 impl Patience {
     /// For a rank that has a core to itself: nobody gains from its yielding.
-    pub const OWN_CORE: Self = Self { spins: 20_000, yields: 2_000, sleep_us: 1_000 };
+    pub const OWN_CORE: Self = Self { spins: 20_000, spins_apart: 20_000, yields: 2_000, sleep_us: 1_000 };
     /// For ranks that share cores: the peer that is waited for may need this very core.
-    pub const SHARED_CORE: Self = Self { spins: 1, yields: 2_000, sleep_us: 1_000 };
+    pub const SHARED_CORE: Self = Self { spins: 1, spins_apart: 100, yields: 2_000, sleep_us: 1_000 };
 }
 
 /// One wait in progress: counts what was tried and escalates.
@@ -45,13 +47,15 @@ impl Waiter {
         Self { patience, rested: 0 }
     }
 
-    /// Polls `ready` for the spinning part; true as soon as it holds.
+    /// Polls `ready` for the spinning part; true as soon as it holds. `apart`: whoever is waited for
+    /// does not need this core.
     ///
     /// # Errors
     /// Those of `ready`.
     #[inline]
-    pub fn spin<E>(&self, mut ready: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
-        let spins = if self.rested == 0 { self.patience.spins } else { self.patience.spins.min(SPINS_AFTER_REST) };
+    pub fn spin<E>(&self, apart: bool, mut ready: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+        let first = if apart { self.patience.spins_apart } else { self.patience.spins };
+        let spins = if self.rested == 0 { first } else { first.min(SPINS_AFTER_REST) };
         for spin in 0..spins {
             if ready()? {
                 return Ok(true);

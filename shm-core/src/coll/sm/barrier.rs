@@ -27,8 +27,8 @@ impl Progress for Flat {
             ring.publish(self.span);
             self.announced = true;
         }
-        while self.next < ring.size() {
-            wait_for!(self.next == ring.rank() || ring.published(self.next, self.span)?);
+        while let Some(&peer) = ring.peers().get(self.next) {
+            wait_for!(ring.published(peer, self.span)?);
             self.next += 1;
         }
         ring.all_have_reached(self.span.step);
@@ -36,8 +36,8 @@ impl Progress for Flat {
         Ok(Poll::Ready(()))
     }
 
-    fn awaits(&self) -> Option<usize> {
-        self.announced.then_some(self.next)
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
+        ring.peers().get(self.next).copied().filter(|_| self.announced)
     }
 }
 
@@ -80,7 +80,7 @@ impl Progress for Dissemination {
         Ok(Poll::Ready(()))
     }
 
-    fn awaits(&self) -> Option<usize> {
+    fn awaits(&self, _: &Ring) -> Option<usize> {
         self.announced.then_some(self.awaits)
     }
 }

@@ -13,12 +13,14 @@ use crate::ring::{Ring, Span};
 pub(crate) struct Flat<'a> {
     call: Call<'a>,
     span: Span,
+    /// The root was looked for in vain.
+    waited: bool,
 }
 
 impl<'a> Flat<'a> {
     #[inline]
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        Self { call, span: ring.take(0) }
+        Self { call, span: ring.take(0), waited: false }
     }
 }
 
@@ -33,7 +35,13 @@ impl Progress for Flat<'_> {
             unsafe { ring.put_inline(self.span, self.call.send, bytes) };
             ring.publish(self.span);
         } else {
-            wait_for!(ring.published(self.call.root, self.span)?);
+            if !ring.published(self.call.root, self.span)? {
+                self.waited = true;
+                return Ok(Poll::Pending);
+            }
+            if !self.waited {
+                ring.prefetch_ahead(self.call.root, self.span);
+            }
             let from = ring.inline(self.call.root, self.span);
             // SAFETY: the root has published `bytes` there (same signature), and does not write again
             // before `leave`; the call's buffer is valid for writing them.
@@ -43,7 +51,7 @@ impl Progress for Flat<'_> {
         Ok(Poll::Ready(()))
     }
 
-    fn awaits(&self) -> Option<usize> {
+    fn awaits(&self, _: &Ring) -> Option<usize> {
         Some(self.call.root)
     }
 }
@@ -93,7 +101,7 @@ impl Progress for Pipelined<'_> {
         Ok(Poll::Ready(()))
     }
 
-    fn awaits(&self) -> Option<usize> {
+    fn awaits(&self, _: &Ring) -> Option<usize> {
         Some(self.call.root)
     }
 }

@@ -15,7 +15,8 @@ pub(crate) struct Chunks {
 
 impl Chunks {
     /// Chunks of at most the configured size, of which at least `spans` fit into the ring.
-    pub(crate) fn new(ring: &Ring, call: &Call<'_>, spans: usize) -> Self {
+    pub(crate) fn new(ring: &mut Ring, call: &Call<'_>, spans: usize) -> Self {
+        ring.mark();
         let chunk_bytes = ring.job().settings().chunk_bytes.min(ring.largest(spans));
         Self { total_bytes: call.bytes(), chunk_bytes, element_bytes: call.datatype.size() }
     }

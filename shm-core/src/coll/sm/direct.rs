@@ -23,7 +23,7 @@ pub(crate) struct Reduce<'a> {
     put: usize,
     /// Chunks that this rank has reduced, or need not reduce.
     done: usize,
-    /// The rank whose part of chunk `done` is looked for next.
+    /// Index of the peer whose part of chunk `done` is looked for next.
     next: usize,
     receives: bool,
 }
@@ -76,8 +76,8 @@ impl<'a> Reduce<'a> {
             return Ok(false);
         }
         let span = self.span(ring, self.done);
-        while self.next < ring.size() {
-            if self.next != ring.rank() && !ring.published(self.next, span)? {
+        while let Some(&peer) = ring.peers().get(self.next) {
+            if !ring.published(peer, span)? {
                 return Ok(false);
             }
             self.next += 1;
@@ -118,7 +118,7 @@ impl Progress for Reduce<'_> {
         }
     }
 
-    fn awaits(&self) -> Option<usize> {
-        (self.done < self.put).then_some(self.next)
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
+        ring.peers().get(self.next).copied().filter(|_| self.done < self.put)
     }
 }

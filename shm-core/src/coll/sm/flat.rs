@@ -47,8 +47,8 @@ impl Progress for Reduce<'_> {
             self.announced = true;
         }
         if receives {
-            while self.next < ring.size() {
-                wait_for!(self.next == ring.rank() || ring.published(self.next, self.span)?);
+            while let Some(&peer) = ring.peers().get(self.next) {
+                wait_for!(ring.published(peer, self.span)?);
                 self.next += 1;
             }
             self.finish(ring);
@@ -58,7 +58,7 @@ impl Progress for Reduce<'_> {
         Ok(Poll::Ready(()))
     }
 
-    fn awaits(&self) -> Option<usize> {
-        self.announced.then_some(self.next)
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
+        ring.peers().get(self.next).copied().filter(|_| self.announced)
     }
 }

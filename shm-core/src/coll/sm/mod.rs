@@ -128,18 +128,18 @@ impl Progress for Operation<'_> {
         }
     }
 
-    fn awaits(&self) -> Option<usize> {
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
         match self {
             Self::Done => None,
-            Self::FlatBarrier(op) => op.awaits(),
-            Self::TreeBarrier(op) => op.awaits(),
-            Self::FlatBcast(op) => op.awaits(),
-            Self::TreeBcast(op) => op.awaits(),
-            Self::CellBcast(op) => op.awaits(),
-            Self::FlatReduce(op) => op.awaits(),
-            Self::TreeReduce(op) => op.awaits(),
-            Self::DirectReduce(op) => op.awaits(),
-            Self::SliceReduce(op) => op.awaits(),
+            Self::FlatBarrier(op) => op.awaits(ring),
+            Self::TreeBarrier(op) => op.awaits(ring),
+            Self::FlatBcast(op) => op.awaits(ring),
+            Self::TreeBcast(op) => op.awaits(ring),
+            Self::CellBcast(op) => op.awaits(ring),
+            Self::FlatReduce(op) => op.awaits(ring),
+            Self::TreeReduce(op) => op.awaits(ring),
+            Self::DirectReduce(op) => op.awaits(ring),
+            Self::SliceReduce(op) => op.awaits(ring),
         }
     }
 }

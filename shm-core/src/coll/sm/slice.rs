@@ -31,9 +31,9 @@ pub(crate) struct Reduce<'a> {
     reduced: usize,
     /// Chunks of which this rank has all results that it needs.
     done: usize,
-    /// The rank whose part of chunk `reduced` is looked for next.
+    /// Index of the peer whose part of chunk `reduced` is looked for next.
     next_part: usize,
-    /// The rank whose result of chunk `done` is taken next.
+    /// Index of the peer whose result of chunk `done` is taken next.
     next_result: usize,
     receives: bool,
 }
@@ -98,8 +98,8 @@ impl<'a> Reduce<'a> {
             return Ok(false);
         }
         let (parts, results) = self.spans(ring, self.reduced);
-        while self.next_part < ring.size() {
-            if self.next_part != ring.rank() && !ring.published(self.next_part, parts)? {
+        while let Some(&peer) = ring.peers().get(self.next_part) {
+            if !ring.published(peer, parts)? {
                 return Ok(false);
             }
             self.next_part += 1;
@@ -146,18 +146,15 @@ impl<'a> Reduce<'a> {
             return Ok(false);
         }
         let (_, results) = self.spans(ring, self.done);
-        while self.next_result < ring.size() {
-            let rank = self.next_result;
-            if rank != ring.rank() {
-                if !ring.published(rank, results)? {
-                    return Ok(false);
-                }
-                let slice = self.chunks.slice(self.done, rank, ring.size());
-                // SAFETY: in the call's buffer, which this rank has because it receives.
-                let to = unsafe { self.call.recv.add(self.chunks.offset(self.done) + slice.start) };
-                // SAFETY: published, and kept until this rank has consumed the span.
-                unsafe { to.copy_from_nonoverlapping(ring.cells(rank, results), slice.len()) };
+        while let Some(&peer) = ring.peers().get(self.next_result) {
+            if !ring.published(peer, results)? {
+                return Ok(false);
             }
+            let slice = self.chunks.slice(self.done, peer, ring.size());
+            // SAFETY: in the call's buffer, which this rank has because it receives.
+            let to = unsafe { self.call.recv.add(self.chunks.offset(self.done) + slice.start) };
+            // SAFETY: published, and kept until this rank has consumed the span.
+            unsafe { to.copy_from_nonoverlapping(ring.cells(peer, results), slice.len()) };
             self.next_result += 1;
         }
         ring.consumed(results.end());
@@ -183,11 +180,9 @@ impl Progress for Reduce<'_> {
         }
     }
 
-    fn awaits(&self) -> Option<usize> {
-        if self.done < self.reduced {
-            Some(self.next_result)
-        } else {
-            (self.reduced < self.put).then_some(self.next_part)
-        }
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
+        let gathering = self.done < self.reduced;
+        let next = if gathering { self.next_result } else { self.next_part };
+        ring.peers().get(next).copied().filter(|_| gathering || self.reduced < self.put)
     }
 }

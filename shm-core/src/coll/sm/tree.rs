@@ -64,7 +64,7 @@ impl Progress for Bcast<'_> {
         Ok(poll)
     }
 
-    fn awaits(&self) -> Option<usize> {
+    fn awaits(&self, _: &Ring) -> Option<usize> {
         self.awaits
     }
 }
@@ -161,7 +161,7 @@ impl Progress for Reduce<'_> {
         }
     }
 
-    fn awaits(&self) -> Option<usize> {
+    fn awaits(&self, _: &Ring) -> Option<usize> {
         self.awaits
     }
 }

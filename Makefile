@@ -1,0 +1,160 @@
+# Builds, checks, runs and installs han. `make` alone lists the targets.
+#
+# Every target that needs them first installs missing system packages (`make deps`), so that each
+# works as the first command on a machine with a Rust toolchain, a C compiler and apt.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
+SOVERSION := $(firstword $(subst ., ,$(VERSION)))
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+CC ?= cc
+FC := $(if $(filter default,$(origin FC)),gfortran,$(FC))
+INSTALL ?= install
+
+TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+RELEASE := $(TARGET_DIR)/release
+CAPI := han/capi
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---- system packages ---------------------------------------------------------------------------
+
+# What is needed and the Debian package that has it: C and C++ compilers, Fortran, pkg-config, and
+# Hydra's mpiexec (Debian's package `hydra` is something else).
+NEEDED := cc:gcc c++:g++ gfortran:gfortran pkg-config:pkg-config mpiexec.hydra:mpich
+
+.PHONY: deps
+deps: ## install what is missing of the system packages (apt), nothing else
+	@command -v $(CARGO) > /dev/null || { \
+	    echo "make deps: no cargo: install a Rust toolchain from https://rustup.rs" >&2; exit 1; }; \
+	packages=(); \
+	for pair in $(NEEDED); do \
+	    command -v "$${pair%%:*}" > /dev/null || packages+=("$${pair##*:}"); \
+	done; \
+	[ $${#packages[@]} -gt 0 ] || exit 0; \
+	command -v apt-get > /dev/null || { \
+	    echo "make deps: $${packages[*]} missing, and no apt-get here to install it" >&2; exit 1; }; \
+	as_root=(); \
+	if [ "$$(id -u)" -ne 0 ]; then \
+	    command -v sudo > /dev/null || { \
+	        echo "make deps: as root, run: apt-get install $${packages[*]}" >&2; exit 1; }; \
+	    as_root=(sudo); \
+	fi; \
+	echo "make deps: installing $${packages[*]}"; \
+	"$${as_root[@]}" apt-get update -qq || echo "make deps: apt-get update failed; trying all the same" >&2; \
+	"$${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends "$${packages[@]}" > /dev/null || { \
+	    echo "make deps: apt-get install $${packages[*]} failed" >&2; exit 1; }
+
+# ---- build, run, measure -----------------------------------------------------------------------
+
+.PHONY: build
+build: deps ## release build of everything
+	$(CARGO) build --release --workspace
+
+# What is installed needs less than the workspace: no examples, no benchmarks.
+.PHONY: build-installed
+build-installed: deps
+	$(CARGO) build --release -p han-capi -p han-cli
+
+.PHONY: run
+run: build ## the main job on 4 ranks, then a short table of latencies
+	$(RELEASE)/han run -n 4 -- $(RELEASE)/gradient
+	$(RELEASE)/han bench allreduce -n 2 --min 8 --max 64K
+
+.PHONY: bench
+bench: build ## our own numbers: kernels, the machine's limits, collectives on 2, 4 and 8 ranks
+	$(CARGO) bench -p reduce-kernels
+	$(RELEASE)/bench-tables
+
+.PHONY: bench-peers
+bench-peers: build ## the same beside the rivals, which are installed in .peers
+	benches/peers/run
+
+# ---- checks ------------------------------------------------------------------------------------
+
+.PHONY: test
+test: build ## everything that .ci/run checks
+	$(MAKE) --no-print-directory test-format test-lint test-loom test-tsan
+	$(MAKE) --no-print-directory test-workspace
+
+# A toolchain of rustup's minimal profile lacks them.
+.PHONY: components
+components:
+	@$(CARGO) fmt --version > /dev/null 2>&1 && $(CARGO) clippy --version > /dev/null 2>&1 \
+	    || rustup component add rustfmt clippy
+
+.PHONY: test-format
+test-format: components ## rustfmt
+	$(CARGO) fmt --all --check
+
+.PHONY: test-lint
+test-lint: components ## clippy, warnings are errors
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+
+.PHONY: test-workspace
+test-workspace: build ## unit, process, C and Fortran tests
+	$(CARGO) test --release --workspace
+
+# Loom explores every interleaving of the flag protocols; its own target directory, because the cfg
+# changes every crate.
+.PHONY: test-loom
+test-loom: ## the flag protocols under loom
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release -p shm-core --test loom \
+	    --target-dir $(TARGET_DIR)/loom
+
+# ThreadSanitizer must see the standard library's own synchronisation, so that is built from source
+# with it: component rust-src, of the nightly toolchain if there is one, else of the default one with
+# its unstable options unlocked. Where rustup cannot provide rust-src, the reports would be noise; then
+# the same tests run without the sanitizer, and the last line says so.
+TSAN_TARGET := $(shell rustc -vV 2> /dev/null | sed -n 's/^host: //p')
+TSAN_TOOLCHAIN = $(shell rustup toolchain list 2> /dev/null | grep -m1 -o '^nightly[^ ]*')
+TSAN_ENV = $(if $(TSAN_TOOLCHAIN),RUSTUP_TOOLCHAIN=$(TSAN_TOOLCHAIN),RUSTC_BOOTSTRAP=1)
+
+.PHONY: test-tsan
+test-tsan: ## the collectives on the in-process segment under ThreadSanitizer
+	@export $(TSAN_ENV) CARGO_TARGET_DIR=$(TARGET_DIR)/tsan; \
+	source="$$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock"; \
+	[ -e "$$source" ] || rustup component add rust-src $(TSAN_TOOLCHAIN:%=--toolchain %) || true; \
+	tests=(test -p shm-core --release --target $(TSAN_TARGET) --test tsan); \
+	if [ -e "$$source" ]; then \
+	    RUSTFLAGS="-Zsanitizer=thread" $(CARGO) "$${tests[@]}" -Zbuild-std; \
+	else \
+	    $(CARGO) "$${tests[@]}"; \
+	    echo "test-tsan: WITHOUT ThreadSanitizer: install rust-src (rustup component add rust-src)"; \
+	fi
+
+# ---- installation ------------------------------------------------------------------------------
+
+ROOT = $(DESTDIR)$(abspath $(PREFIX))
+
+.PHONY: install
+install: build-installed ## libhan, han.h, han.mod, han.pc and han into PREFIX
+	$(INSTALL) -d $(ROOT)/bin $(ROOT)/include $(ROOT)/lib/pkgconfig
+	$(INSTALL) -m 755 $(RELEASE)/han $(ROOT)/bin/han
+	$(INSTALL) -m 755 $(RELEASE)/libhan_capi.so $(ROOT)/lib/libhan.so.$(VERSION)
+	ln -sf libhan.so.$(VERSION) $(ROOT)/lib/libhan.so.$(SOVERSION)
+	ln -sf libhan.so.$(SOVERSION) $(ROOT)/lib/libhan.so
+	$(INSTALL) -m 644 $(RELEASE)/libhan_capi.a $(ROOT)/lib/libhan.a
+	$(INSTALL) -m 644 $(CAPI)/include/han.h $(CAPI)/fortran/han.f90 $(ROOT)/include
+	$(FC) -std=f2018 -fsyntax-only -J$(ROOT)/include $(CAPI)/fortran/han.f90
+	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@VERSION@|$(VERSION)|' $(CAPI)/han.pc.in \
+	    > $(ROOT)/lib/pkgconfig/han.pc
+
+.PHONY: uninstall
+uninstall: ## remove what install put into PREFIX
+	rm -f $(ROOT)/bin/han $(ROOT)/lib/libhan.so* $(ROOT)/lib/libhan.a $(ROOT)/lib/pkgconfig/han.pc \
+	    $(ROOT)/include/han.h $(ROOT)/include/han.f90 $(ROOT)/include/han.mod
+
+.PHONY: clean
+clean: ## remove the build's output
+	$(CARGO) clean

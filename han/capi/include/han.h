@@ -1,0 +1,351 @@
+/*
+ * han: collective communication between the processes of a parallel program.
+ *
+ * A program
+ *
+ *     #include <han.h>
+ *     #include <stdio.h>
+ *
+ *     int main(void) {
+ *         han_comm_t world;
+ *         int rank;
+ *         if (han_init() != HAN_SUCCESS) {
+ *             fprintf(stderr, "%s\n", han_last_error_message());
+ *             return 1;
+ *         }
+ *         han_comm_world(&world);
+ *         han_comm_rank(world, &rank);
+ *         double mine = rank + 1, sum = 0;
+ *         han_allreduce(&mine, &sum, 1, HAN_DOUBLE, HAN_SUM, world);
+ *         printf("rank %d: the sum is %g\n", rank, sum);
+ *         return han_finalize();
+ *     }
+ *
+ * is built with `cc prog.c $(pkg-config --cflags --libs han)` and started with `han run -n 4 -- ./a.out`
+ * or `mpiexec -n 4 ./a.out` (Hydra). Started alone, it is a world of one rank.
+ *
+ * Rules that hold for every function
+ *
+ * - It returns 0 (HAN_SUCCESS) or an error code of `enum han_error`. han_strerror() gives the code's
+ *   meaning, han_last_error_message() the full sentence: which argument, rank or process, and what
+ *   would be right. A failed call has no other effect, except that HAN_ERR_PEER_DIED,
+ *   HAN_ERR_MISMATCH and HAN_ERR_ABORTED end the job's communication: every later call that
+ *   communicates returns the same error, on every rank.
+ * - Wrong arguments (a null pointer, a negative rank, a handle that was freed or never existed, an
+ *   unknown datatype) give an error code, not a crash. What cannot be checked is a pointer's target:
+ *   a buffer must have room for `count` elements, a result pointer must be valid or NULL.
+ * - Collective functions must be called by every rank of the communicator, in the same order, with
+ *   the same root, count, datatype and operator. If they disagree, every rank receives
+ *   HAN_ERR_MISMATCH with a message that shows both sides, from this operation or its next one.
+ * - Threads: at most one thread may be in a han function at a time (MPI_THREAD_SERIALIZED), and
+ *   calls from different threads must be ordered by the program (a mutex, a join). A call that finds
+ *   another one in progress, also from within a callback, returns HAN_ERR_THREAD and does nothing.
+ *   Free of this rule are han_strerror, han_last_error_message, han_version and han_initialized.
+ * - Arguments stand in MPI's order. Counts are elements, not bytes, and may exceed 2^31. A buffer
+ *   may be NULL when the count is 0. Send and receive buffers must not overlap; HAN_IN_PLACE as the
+ *   send buffer takes the input from the receive buffer.
+ * - Every rank receives the same bits.
+ *
+ * Environment: HAN_LOG, HAN_TRACE, HAN_TUNING, HAN_WATCHDOG, HAN_REPRODUCIBLE, HAN_PROVIDER, HAN_SET;
+ * `han info` lists their values and meaning. They are read once, by han_init.
+ */
+#ifndef HAN_H
+#define HAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HAN_VERSION_MAJOR 0
+#define HAN_VERSION_MINOR 1
+#define HAN_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Handles --------------------------------------------------------------------------------
+ * Handles are values to compare and to pass on; they point at nothing. A freed handle never comes
+ * to stand for another object.
+ */
+
+/* A communicator: an ordered group of ranks. */
+typedef struct han_comm *han_comm_t;
+/* An operation that has been started, or a persistent one. */
+typedef struct han_request *han_request_t;
+/* A reduction operator. */
+typedef struct han_op *han_op_t;
+
+#define HAN_COMM_NULL ((han_comm_t)0)
+#define HAN_REQUEST_NULL ((han_request_t)0)
+#define HAN_OP_NULL ((han_op_t)0)
+
+/* As the send buffer: the input is in the receive buffer, which the result replaces. */
+#define HAN_IN_PLACE ((void *)(intptr_t)-1)
+
+/* As the colour in han_comm_split: this rank joins no new communicator. */
+#define HAN_UNDEFINED (-32766)
+
+/* ---- Error codes ---------------------------------------------------------------------------- */
+
+enum han_error {
+    HAN_SUCCESS = 0,
+    HAN_ERR_ARG = 1,             /* an argument that no other code describes, such as a null pointer */
+    HAN_ERR_BUFFER = 2,          /* a null buffer, buffers that overlap, HAN_IN_PLACE out of place */
+    HAN_ERR_COUNT = 3,           /* a count whose bytes exceed the address space, or negative (Fortran) */
+    HAN_ERR_DATATYPE = 4,        /* not a datatype */
+    HAN_ERR_OP = 5,              /* not an operator, or not one for this datatype */
+    HAN_ERR_ROOT = 6,            /* a root outside the communicator */
+    HAN_ERR_COMM = 7,            /* not a communicator, or one that was freed */
+    HAN_ERR_REQUEST = 8,         /* not a request, or not in the state that the call needs */
+    HAN_ERR_TRUNCATE = 9,        /* the caller's text buffer is too small */
+    HAN_ERR_NOT_INITIALIZED = 10, /* before han_init or after han_finalize */
+    HAN_ERR_INITIALIZED = 11,    /* han_init more than once in a process */
+    HAN_ERR_THREAD = 12,         /* another han call is in progress */
+    HAN_ERR_CONFIG = 13,         /* a bad value in the environment; the message lists the valid ones */
+    HAN_ERR_BOOTSTRAP = 14,      /* the ranks could not find each other */
+    HAN_ERR_PEER_DIED = 15,      /* a rank ended without han_finalize */
+    HAN_ERR_MISMATCH = 16,       /* the ranks disagree on what is being done */
+    HAN_ERR_ABORTED = 17,        /* a rank called han_abort, or the job is being ended */
+    HAN_ERR_TIMEOUT = 18,        /* a wait exceeded the configured limit */
+    HAN_ERR_UNSUPPORTED = 19,    /* not available in this build or on this machine */
+    HAN_ERR_SYSTEM = 20,         /* a system call failed; the message names it */
+    HAN_ERR_NO_MEMORY = 21,      /* out of memory */
+    HAN_ERR_INTERNAL = 22        /* a fault in han itself; han cannot be used any more */
+};
+
+/* What an error code means, in a few words. Never NULL. */
+const char *han_strerror(int error);
+
+/*
+ * The full sentence about the last call on this thread that failed; empty if none did. Never NULL;
+ * valid until the next failing call on this thread.
+ */
+const char *han_last_error_message(void);
+
+/* ---- Start and end -------------------------------------------------------------------------- */
+
+/*
+ * Starts han in this process; once per process, and collective over the job. The launcher is found
+ * by its environment (PMI-1: `han run`, Hydra's mpiexec); without one, the world is this rank alone.
+ */
+int han_init(void);
+
+/*
+ * An allgather that the caller provides: every rank gives `bytes` bytes at `send`, and receives those
+ * of all ranks, in rank order, at `recv` (size * bytes). `bytes` is the same on every rank. Returns 0
+ * for success. It must not call han functions, and must not end by longjmp or a C++ exception.
+ */
+typedef int (*han_allgather_function)(const void *send, size_t bytes, void *recv, void *ctx);
+
+/*
+ * Starts han without a launcher. `allgather` is called with `ctx` several times, from within han
+ * functions that are collective over the world, until han_finalize has returned.
+ */
+int han_init_oob(int rank, int size, han_allgather_function allgather, void *ctx);
+
+/* *flag = 1 between a successful han_init and han_finalize, else 0. */
+int han_initialized(int *flag);
+
+/*
+ * Ends han; collective over the world. Requests must have been completed and persistent ones freed.
+ * Communicators, operators and memory of han_malloc that still exist are freed. A process that exits
+ * without it counts as dead, and its peers receive HAN_ERR_PEER_DIED.
+ */
+int han_finalize(void);
+
+/*
+ * Ends the whole job: this process exits with `code`, peers receive HAN_ERR_ABORTED, or, if it is
+ * called from within a callback, HAN_ERR_PEER_DIED. Does not return.
+ */
+int han_abort(int code);
+
+/* The version of the library; compare with HAN_VERSION_*. Each pointer may be NULL. */
+int han_version(int *major, int *minor, int *patch);
+
+/* ---- Communicators -------------------------------------------------------------------------- */
+
+/* The communicator of all ranks. It cannot be freed. */
+int han_comm_world(han_comm_t *comm);
+
+/* This process's rank in the communicator, from 0. */
+int han_comm_rank(han_comm_t comm, int *rank);
+
+/* The number of ranks. */
+int han_comm_size(han_comm_t comm, int *size);
+
+/* A communicator of the same ranks in the same order, separate from `comm`. Collective. */
+int han_comm_dup(han_comm_t comm, han_comm_t *newcomm);
+
+/*
+ * One communicator for each colour, of the ranks that gave it, ordered by key and then by rank in
+ * `comm`. `color` is not negative, or HAN_UNDEFINED, which gives HAN_COMM_NULL. Collective.
+ */
+int han_comm_split(han_comm_t comm, int color, int key, han_comm_t *newcomm);
+
+/*
+ * Frees the communicator and sets *comm = HAN_COMM_NULL. Every rank calls it; it does not wait.
+ * Operations that were started on it may still be completed.
+ */
+int han_comm_free(han_comm_t *comm);
+
+/*
+ * Writes what was chosen for this communicator, and why, as text of several lines into
+ * `text[0 .. size)`, always ended by NUL. HAN_ERR_TRUNCATE if it was cut; the message tells the size.
+ */
+int han_comm_describe(han_comm_t comm, char *text, size_t size);
+
+/* ---- Datatypes ------------------------------------------------------------------------------ */
+
+typedef enum han_datatype {
+    HAN_DATATYPE_NULL = -1,
+    HAN_INT8 = 0,
+    HAN_INT16 = 1,
+    HAN_INT32 = 2,
+    HAN_INT64 = 3,
+    HAN_UINT8 = 4,
+    HAN_UINT16 = 5,
+    HAN_UINT32 = 6,
+    HAN_UINT64 = 7,
+    HAN_FLOAT16 = 8,         /* IEEE binary16; sums and products are accumulated in float */
+    HAN_BFLOAT16 = 9,        /* the upper half of a float; accumulated in float */
+    HAN_FLOAT = 10,
+    HAN_DOUBLE = 11,
+    HAN_COMPLEX_FLOAT = 12,  /* float _Complex, std::complex<float> */
+    HAN_COMPLEX_DOUBLE = 13, /* double _Complex, std::complex<double> */
+    HAN_BOOL = 14,           /* _Bool, C++ bool */
+    HAN_BYTE = 15,           /* 8 bits without arithmetic */
+    HAN_FLOAT_INT = 16,      /* struct { float value; int index; } */
+    HAN_DOUBLE_INT = 17,     /* struct { double value; int index; } */
+    HAN_LONG_INT = 18,       /* struct { long value; int index; } */
+    HAN_2INT = 19,           /* struct { int value; int index; } */
+    HAN_SHORT_INT = 20       /* struct { short value; int index; } */
+} han_datatype_t;
+
+/* Bytes from one element to the next. */
+int han_datatype_size(han_datatype_t datatype, size_t *bytes);
+
+/* ---- Operators ------------------------------------------------------------------------------
+ *
+ *   datatypes                      operators
+ *   HAN_INT8 .. HAN_UINT64         all but MINLOC and MAXLOC; sums and products wrap
+ *   HAN_FLOAT16 .. HAN_DOUBLE      SUM PROD MIN MAX
+ *   HAN_COMPLEX_*                  SUM PROD
+ *   HAN_BOOL                       LAND LOR LXOR
+ *   HAN_BYTE                       BAND BOR BXOR
+ *   pairs (HAN_FLOAT_INT, ...)     MINLOC MAXLOC; among equal values the least index
+ */
+#define HAN_SUM ((han_op_t)1)
+#define HAN_PROD ((han_op_t)2)
+#define HAN_MIN ((han_op_t)3)
+#define HAN_MAX ((han_op_t)4)
+#define HAN_LAND ((han_op_t)5)
+#define HAN_LOR ((han_op_t)6)
+#define HAN_LXOR ((han_op_t)7)
+#define HAN_BAND ((han_op_t)8)
+#define HAN_BOR ((han_op_t)9)
+#define HAN_BXOR ((han_op_t)10)
+#define HAN_MINLOC ((han_op_t)11)
+#define HAN_MAXLOC ((han_op_t)12)
+
+/*
+ * An operator of the program's: inout[i] = in[i] op inout[i] for `count` elements, `in` being the
+ * operand on the left. The arrays are aligned for the datatype and do not overlap. `count` may be a
+ * part of the collective's count. It must not call han functions other than han_abort, and must not
+ * end by longjmp or a C++ exception.
+ */
+typedef void (*han_op_function)(const void *in, void *inout, size_t count, han_datatype_t datatype,
+                                void *ctx);
+
+/*
+ * Makes an operator of an associative function, which is called with `ctx`. If `commutative` is 0,
+ * operands are combined in the order of their ranks; otherwise in any order. Local.
+ */
+int han_op_create(han_op_function function, void *ctx, int commutative, han_op_t *op);
+
+/*
+ * Frees an operator and sets *op = HAN_OP_NULL. Operations that were started with it may still be
+ * completed, and persistent ones started: `function` and `ctx` must live until then.
+ */
+int han_op_free(han_op_t *op);
+
+/* ---- Blocking collectives ------------------------------------------------------------------- */
+
+/* Returns when every rank has called it. */
+int han_barrier(han_comm_t comm);
+
+/* The root's `buffer` is copied into that of every rank. */
+int han_bcast(void *buffer, size_t count, han_datatype_t datatype, int root, han_comm_t comm);
+
+/*
+ * recvbuf[i] = sendbuf[i] of rank 0 op sendbuf[i] of rank 1 op ..., on the root. `recvbuf` is not used
+ * on other ranks and may be NULL there. The root may pass HAN_IN_PLACE as `sendbuf`; the others may not.
+ */
+int han_reduce(const void *sendbuf, void *recvbuf, size_t count, han_datatype_t datatype, han_op_t op,
+               int root, han_comm_t comm);
+
+/* As han_reduce, with the result on every rank. All ranks or none may pass HAN_IN_PLACE. */
+int han_allreduce(const void *sendbuf, void *recvbuf, size_t count, han_datatype_t datatype, han_op_t op,
+                  han_comm_t comm);
+
+/* ---- Non-blocking collectives ---------------------------------------------------------------
+ * They start the operation and return a request. Until the request is complete, the program must not
+ * write to the buffers, nor read those that receive. Several may be outstanding on a communicator;
+ * they are started in the same order on every rank and completed in any order. Progress is made
+ * within han functions. If one returns an error, *request = HAN_REQUEST_NULL.
+ */
+int han_ibarrier(han_comm_t comm, han_request_t *request);
+int han_ibcast(void *buffer, size_t count, han_datatype_t datatype, int root, han_comm_t comm,
+               han_request_t *request);
+int han_ireduce(const void *sendbuf, void *recvbuf, size_t count, han_datatype_t datatype, han_op_t op,
+                int root, han_comm_t comm, han_request_t *request);
+int han_iallreduce(const void *sendbuf, void *recvbuf, size_t count, han_datatype_t datatype, han_op_t op,
+                   han_comm_t comm, han_request_t *request);
+
+/*
+ * *flag = 1 if the operation is complete, else 0. A complete request is released and
+ * *request = HAN_REQUEST_NULL; a persistent one stays and becomes inactive. HAN_REQUEST_NULL and an
+ * inactive request are complete. An error of the operation is returned here and completes it.
+ */
+int han_test(han_request_t *request, int *flag);
+
+/* Waits until the operation is complete; then as han_test. */
+int han_wait(han_request_t *request);
+
+/* Waits until all are complete, in whatever order. Returns the first error, in the array's order. */
+int han_waitall(size_t count, han_request_t requests[]);
+
+/* ---- Persistent collectives -----------------------------------------------------------------
+ * They check and record the arguments once (local). han_start starts the operation with them, as the
+ * non-blocking function would; han_wait or han_test completes it; then it may be started again.
+ */
+int han_barrier_init(han_comm_t comm, han_request_t *request);
+int han_bcast_init(void *buffer, size_t count, han_datatype_t datatype, int root, han_comm_t comm,
+                   han_request_t *request);
+int han_reduce_init(const void *sendbuf, void *recvbuf, size_t count, han_datatype_t datatype, han_op_t op,
+                    int root, han_comm_t comm, han_request_t *request);
+int han_allreduce_init(const void *sendbuf, void *recvbuf, size_t count, han_datatype_t datatype,
+                       han_op_t op, han_comm_t comm, han_request_t *request);
+
+/* Starts a persistent request that is inactive. */
+int han_start(han_request_t *request);
+
+/* Frees a persistent request that is inactive and sets *request = HAN_REQUEST_NULL. */
+int han_request_free(han_request_t *request);
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+/*
+ * Memory for buffers, aligned to pages, its contents undefined. Any memory may be a buffer; this is
+ * the memory that other ranks of the node will read directly where han learns to do so (in this
+ * version it is ordinary memory). 0 bytes give NULL.
+ */
+int han_malloc(size_t bytes, void **pointer);
+
+/* Frees memory of han_malloc; NULL is allowed. */
+int han_free(void *pointer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HAN_H */

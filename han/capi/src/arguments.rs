@@ -1,0 +1,182 @@
+//! From C's arguments to a checked [`Call`].
+//!
+//! `shm-core` checks its arguments too; here each kind of mistake gets its own error code and a
+//! sentence in the words of `han.h`.
+#![allow(unsafe_code)] // Vouches for the buffers in the C caller's name.
+
+use crate::abi::{Source, Target, null};
+use crate::error::{Code, Failure, Outcome};
+use crate::handle::Handle;
+use crate::process::{Process, unknown};
+use han::{Call, Communicator, Datatype, Op, Operator, UserOperator};
+use std::ffi::c_int;
+use std::ptr;
+
+/// `HAN_IN_PLACE`.
+pub(crate) const IN_PLACE: usize = usize::MAX;
+
+/// A buffer's extent: how many elements of which datatype.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) count: usize,
+    pub(crate) datatype: c_int,
+}
+
+impl Extent {
+    /// The datatype, and the extent's bytes.
+    #[inline]
+    fn check(self) -> Outcome<(Datatype, usize)> {
+        let datatype = datatype(self.datatype)?;
+        match self.count.checked_mul(datatype.size()) {
+            Some(bytes) if bytes <= isize::MAX as usize => Ok((datatype, bytes)),
+            _ => Err(too_large(self.count, datatype)),
+        }
+    }
+}
+
+/// The datatype of a code.
+#[inline]
+pub(crate) fn datatype(code: c_int) -> Outcome<Datatype> {
+    match u8::try_from(code).ok().and_then(Datatype::from_code) {
+        Some(datatype) => Ok(datatype),
+        None => Err(Failure::new(Code::Datatype, format!("datatype {code} is not one of han.h"))),
+    }
+}
+
+/// `han_bcast`'s arguments as a call.
+#[inline(always)] // a call is 72 bytes: built in place, not returned
+pub(crate) fn bcast(comm: &Communicator, buffer: Target, extent: Extent, root: c_int) -> Outcome<Call<'static>> {
+    let (datatype, bytes) = extent.check()?;
+    let root = self::root(comm, root)?;
+    let buffer = buffer.address();
+    needed(buffer, bytes, "buffer")?;
+    // SAFETY: the C caller vouches for `count` elements at `buffer` and leaves them alone until the
+    // operation is complete.
+    Ok(unsafe { Call::bcast_raw(buffer, extent.count, datatype, root) })
+}
+
+/// `han_reduce`'s arguments as a call.
+#[inline(always)]
+pub(crate) fn reduce(
+    process: &Process,
+    comm: &Communicator,
+    buffers: (Source, Target),
+    extent: Extent,
+    op: Handle<UserOperator>,
+    root: c_int,
+) -> Outcome<Call<'static>> {
+    let (datatype, bytes) = extent.check()?;
+    let op = operator(process, op, datatype)?;
+    let root = self::root(comm, root)?;
+    let (send, recv) = (buffers.0.address(), buffers.1.address());
+    if comm.rank() == root {
+        let send = input(send, recv, bytes)?;
+        // SAFETY: the C caller vouches for `count` elements at both buffers, which do not overlap, and
+        // leaves them alone until the operation is complete.
+        return Ok(unsafe { Call::reduce_raw(send, recv, extent.count, datatype, op, root) });
+    }
+    if send.addr() == IN_PLACE {
+        let why = "sendbuf is HAN_IN_PLACE on a rank that is not the root";
+        return Err(Failure::new(Code::Buffer, why));
+    }
+    needed(send, bytes, "sendbuf")?;
+    // SAFETY: as above for `send`. `recv` is null: off the root, `han.h` says, it is not used.
+    Ok(unsafe { Call::reduce_raw(send, ptr::null_mut(), extent.count, datatype, op, root) })
+}
+
+/// `han_allreduce`'s arguments as a call.
+#[inline(always)]
+pub(crate) fn allreduce(
+    process: &Process,
+    buffers: (Source, Target),
+    extent: Extent,
+    op: Handle<UserOperator>,
+) -> Outcome<Call<'static>> {
+    let (datatype, bytes) = extent.check()?;
+    let op = operator(process, op, datatype)?;
+    let recv = buffers.1.address();
+    let send = input(buffers.0.address(), recv, bytes)?;
+    // SAFETY: the C caller vouches for `count` elements at both buffers, which do not overlap, and
+    // leaves them alone until the operation is complete.
+    Ok(unsafe { Call::allreduce_raw(send, recv, extent.count, datatype, op) })
+}
+
+/// The operator of a handle, if it is defined for the datatype.
+#[inline]
+fn operator(process: &Process, handle: Handle<UserOperator>, datatype: Datatype) -> Outcome<Op> {
+    // HAN_SUM is 1, so that no predefined operator is the null handle.
+    let builtin = u8::try_from(handle.bits().wrapping_sub(1)).ok().and_then(Operator::from_code);
+    let op = match builtin {
+        Some(operator) => Op::Builtin(operator),
+        None => match process.operators.get(handle) {
+            Some(user) => Op::User(user.clone()),
+            None => return Err(unknown(Code::Op, "op", handle.is_null())),
+        },
+    };
+    if op.is_defined_for(datatype) {
+        return Ok(op);
+    }
+    let message = format!("the operator {} is not defined for the datatype {datatype}", op.name());
+    Err(Failure::new(Code::Op, message))
+}
+
+#[inline]
+fn root(comm: &Communicator, root: c_int) -> Outcome<usize> {
+    match usize::try_from(root) {
+        Ok(rank) if rank < comm.size() => Ok(rank),
+        _ => {
+            let last = comm.size() - 1;
+            let message = format!("root {root} is not a rank of this communicator, 0 to {last}");
+            Err(Failure::new(Code::Root, message))
+        }
+    }
+}
+
+/// Where the input of a reduction with a result here is: null for in place, as [`Call`] has it.
+#[inline]
+fn input(send: *const u8, recv: *mut u8, bytes: usize) -> Outcome<*const u8> {
+    needed(recv, bytes, "recvbuf")?;
+    if send.addr() == IN_PLACE {
+        return Ok(ptr::null());
+    }
+    needed(send, bytes, "sendbuf")?;
+    if bytes > 0 && send.addr().abs_diff(recv.addr()) < bytes {
+        return Err(overlap(send.addr() == recv.addr()));
+    }
+    Ok(send)
+}
+
+/// An error if there are bytes to transfer and the buffer cannot be one.
+#[inline]
+fn needed(buffer: *const u8, bytes: usize, name: &str) -> Outcome {
+    if bytes == 0 {
+        return Ok(());
+    }
+    if buffer.is_null() {
+        return Err(null(Code::Buffer, name));
+    }
+    if buffer.addr() == IN_PLACE {
+        let message = format!("{name} is HAN_IN_PLACE, which only a sendbuf may be");
+        return Err(Failure::new(Code::Buffer, message));
+    }
+    Ok(())
+}
+
+#[cold]
+fn overlap(same: bool) -> Failure {
+    let message = if same {
+        "sendbuf and recvbuf are the same; pass HAN_IN_PLACE as sendbuf"
+    } else {
+        "sendbuf and recvbuf overlap"
+    };
+    Failure::new(Code::Buffer, message)
+}
+
+#[cold]
+fn too_large(count: usize, datatype: Datatype) -> Failure {
+    if count == usize::MAX {
+        return Failure::new(Code::Count, "count is negative");
+    }
+    let message = format!("{count} elements of {datatype} do not fit into the address space");
+    Failure::new(Code::Count, message)
+}

@@ -1,0 +1,144 @@
+//! Error codes, and the sentence of the last failure of each thread.
+#![allow(unsafe_code)] // Exports C symbols.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+
+/// The codes of `enum han_error` that are not success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Code {
+    Arg = 1,
+    Buffer = 2,
+    Count = 3,
+    Datatype = 4,
+    Op = 5,
+    Root = 6,
+    Comm = 7,
+    Request = 8,
+    Truncate = 9,
+    NotInitialized = 10,
+    Initialized = 11,
+    Thread = 12,
+    Config = 13,
+    Bootstrap = 14,
+    PeerDied = 15,
+    Mismatch = 16,
+    Aborted = 17,
+    Timeout = 18,
+    Unsupported = 19,
+    System = 20,
+    NoMemory = 21,
+    Internal = 22,
+}
+
+pub(crate) const SUCCESS: c_int = 0;
+
+impl Code {
+    /// Every code with its meaning, in the order of the codes.
+    pub(crate) const ALL: [(Self, &'static CStr); 22] = [
+        (Self::Arg, c"invalid argument"),
+        (Self::Buffer, c"invalid buffer"),
+        (Self::Count, c"invalid count"),
+        (Self::Datatype, c"invalid datatype"),
+        (Self::Op, c"invalid operator"),
+        (Self::Root, c"invalid root"),
+        (Self::Comm, c"invalid communicator"),
+        (Self::Request, c"invalid request"),
+        (Self::Truncate, c"text buffer too small"),
+        (Self::NotInitialized, c"han is not initialized"),
+        (Self::Initialized, c"han has been initialized before"),
+        (Self::Thread, c"another han call is in progress"),
+        (Self::Config, c"invalid configuration"),
+        (Self::Bootstrap, c"start-up failed"),
+        (Self::PeerDied, c"a rank died"),
+        (Self::Mismatch, c"the ranks disagree on the operation"),
+        (Self::Aborted, c"the job was aborted"),
+        (Self::Timeout, c"timeout"),
+        (Self::Unsupported, c"not supported"),
+        (Self::System, c"a system call failed"),
+        (Self::NoMemory, c"out of memory"),
+        (Self::Internal, c"internal error"),
+    ];
+}
+
+/// Why a call failed: the code that it returns and the sentence for `han_last_error_message`.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+}
+
+/// What the body of an exported function returns.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<han::Error> for Failure {
+    fn from(error: han::Error) -> Self {
+        Self::new(code_of(&error), error.to_string())
+    }
+}
+
+fn code_of(error: &han::Error) -> Code {
+    use shm_core::Error as Node;
+    match error {
+        han::Error::Config(_) => Code::Config,
+        han::Error::Bootstrap(_) | han::Error::Node(Node::Startup(_)) => Code::Bootstrap,
+        han::Error::InUse(_) => Code::Thread,
+        han::Error::Node(Node::InvalidArgument(_)) => Code::Arg,
+        han::Error::Node(Node::PeerDied { .. }) => Code::PeerDied,
+        han::Error::Node(Node::Mismatch(_)) => Code::Mismatch,
+        han::Error::Node(Node::Aborted { .. }) => Code::Aborted,
+        han::Error::Node(Node::Timeout(_)) => Code::Timeout,
+        han::Error::Node(Node::System { .. }) => Code::System,
+        // SeveralNodes, and errors that the crates below gain later.
+        _ => Code::Unsupported,
+    }
+}
+
+thread_local! {
+    static LAST_MESSAGE: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// Keeps the failure's sentence for `han_last_error_message` and gives the code to return.
+pub(crate) fn report(function: &str, failure: &Failure) -> c_int {
+    let text = format!("{function}: {}", failure.message).replace('\0', " ");
+    // A thread that is being torn down has no message any more; its caller still gets the code.
+    let _ = LAST_MESSAGE.try_with(|last| last.replace(CString::new(text).ok()));
+    failure.code as c_int
+}
+
+/// The last failure's sentence on this thread, for Fortran and for messages of this crate.
+pub(crate) fn last_message() -> String {
+    let text = LAST_MESSAGE.try_with(|last| {
+        let last = last.borrow();
+        last.as_ref().map(|text| text.to_string_lossy().into_owned())
+    });
+    text.ok().flatten().unwrap_or_default()
+}
+
+/// The meaning of a code, for codes that exist and others.
+pub(crate) fn meaning(code: c_int) -> &'static CStr {
+    if code == SUCCESS {
+        return c"success";
+    }
+    let known = Code::ALL.iter().find(|(known, _)| *known as c_int == code);
+    known.map_or(c"not an error code of han", |(_, text)| text)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn han_strerror(error: c_int) -> *const c_char {
+    meaning(error).as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn han_last_error_message() -> *const c_char {
+    // The pointer outlives the borrow because only `report`, on this thread, replaces the text.
+    let text = LAST_MESSAGE.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
+    text.ok().flatten().unwrap_or(c"".as_ptr())
+}

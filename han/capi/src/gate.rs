@@ -1,0 +1,175 @@
+//! The door through which every exported function enters: one call at a time, and no way out by
+//! unwinding.
+//!
+//! C has no value that could own a [`Process`](crate::process::Process), so it lives in a static here,
+//! the only state of the project that belongs to the whole process. `Context` and `Communicator` are
+//! neither `Send` nor `Sync`; what makes them usable from C's threads all the same is that the phase
+//! below is a lock that is only ever tried:
+//!
+//! - a call enters by the transition `READY -> BUSY` (acquire) and leaves by `BUSY -> READY` (release),
+//!   so at most one thread has access to the process, and what it did happens before what the next
+//!   caller does; a call that finds `BUSY` is refused, it does not wait;
+//! - nothing of crate `han` keeps to its thread: no thread-local storage, no lock guards held between
+//!   calls, only owned memory, file descriptors and mappings, which every thread may use in turn.
+#![allow(unsafe_code)] // Shares the process state between C's threads.
+
+use crate::error::{Code, Failure, Outcome, SUCCESS, report};
+use crate::process::Process;
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Before `han_init`.
+const ASLEEP: u8 = 0;
+/// `han_init` is running.
+const STARTING: u8 = 1;
+/// Initialised, and nobody is inside.
+const READY: u8 = 2;
+/// Initialised, and a call is inside.
+const BUSY: u8 = 3;
+/// After `han_finalize`.
+const FINALIZED: u8 = 4;
+/// A call has panicked; its process state is not touched any more.
+const BROKEN: u8 = 5;
+
+struct Gate {
+    phase: AtomicU8,
+    /// `Some` in the phases `READY` and `BUSY`.
+    process: UnsafeCell<Option<Process>>,
+}
+
+// SAFETY: `process` is accessed only by the call that has changed `phase` to `STARTING` or `BUSY`, from
+// which only that same call changes it back: accesses never overlap. The change back is a release and
+// the change that lets the next call in an acquire, so they are ordered. Handing the values, which are
+// not `Send`, from thread to thread is sound because nothing in them depends on the thread (see the
+// module's documentation).
+unsafe impl Sync for Gate {}
+
+static GATE: Gate = Gate { phase: AtomicU8::new(ASLEEP), process: UnsafeCell::new(None) };
+
+/// Runs the body of an exported function on the process state; gives the code to return.
+#[inline]
+pub(crate) fn call(function: &'static str, body: impl FnOnce(&mut Process) -> Outcome) -> c_int {
+    if let Err(found) = enter(READY, BUSY) {
+        return refuse(function, found);
+    }
+    // SAFETY: this call has changed `READY` to `BUSY`, so until it leaves it has the only access.
+    let process = unsafe { &mut *GATE.process.get() };
+    let run = || match process {
+        Some(process) => body(process),
+        None => Err(Failure::new(Code::Internal, "no process state in the phase READY")),
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => {
+            GATE.phase.store(READY, Ordering::Release);
+            SUCCESS
+        }
+        Ok(Err(failure)) => fail(function, &failure),
+        Err(_) => broken(function),
+    }
+}
+
+/// Starts the process; the phase stays `ASLEEP` if that fails, so that it may be tried again.
+pub(crate) fn start(function: &'static str, body: impl FnOnce() -> Outcome<Process>) -> c_int {
+    match enter(ASLEEP, STARTING) {
+        Ok(()) => {}
+        Err(ASLEEP | STARTING) => return refuse(function, STARTING),
+        Err(BROKEN) => return refuse(function, BROKEN),
+        Err(_) => {
+            let why = "han can be initialized once in a process; this one has done so before";
+            return report(function, &Failure::new(Code::Initialized, why));
+        }
+    }
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(process)) => {
+            // SAFETY: this call has changed `ASLEEP` to `STARTING`, so it has the only access.
+            unsafe { *GATE.process.get() = Some(process) };
+            GATE.phase.store(READY, Ordering::Release);
+            SUCCESS
+        }
+        Ok(Err(failure)) => {
+            GATE.phase.store(ASLEEP, Ordering::Release);
+            report(function, &failure)
+        }
+        Err(_) => broken(function),
+    }
+}
+
+/// Ends the process: if `ready` agrees, gives its state away to `end` and is `FINALIZED` from then on.
+pub(crate) fn finish(
+    function: &'static str,
+    ready: impl FnOnce(&Process) -> Outcome,
+    end: impl FnOnce(Process) -> Outcome,
+) -> c_int {
+    let mut taken = None;
+    let code = call_and_leave(function, &mut taken, ready);
+    let Some(process) = taken else { return code };
+    match catch_unwind(AssertUnwindSafe(|| end(process))) {
+        Ok(outcome) => {
+            GATE.phase.store(FINALIZED, Ordering::Release);
+            outcome.map_or_else(|failure| report(function, &failure), |()| SUCCESS)
+        }
+        Err(_) => broken(function),
+    }
+}
+
+/// As [`call`], but on success takes the state out and stays `BUSY`.
+fn call_and_leave(
+    function: &'static str,
+    taken: &mut Option<Process>,
+    ready: impl FnOnce(&Process) -> Outcome,
+) -> c_int {
+    if let Err(found) = enter(READY, BUSY) {
+        return refuse(function, found);
+    }
+    // SAFETY: this call has changed `READY` to `BUSY`, so it has the only access.
+    let process = unsafe { &mut *GATE.process.get() };
+    match process.as_ref().map(ready) {
+        Some(Err(failure)) => fail(function, &failure),
+        _ => {
+            *taken = process.take();
+            SUCCESS
+        }
+    }
+}
+
+/// Whether `han_init` has succeeded and `han_finalize` has not.
+pub(crate) fn is_initialized() -> bool {
+    matches!(GATE.phase.load(Ordering::Relaxed), READY | BUSY)
+}
+
+#[inline]
+fn enter(from: u8, to: u8) -> Result<(), u8> {
+    let change = GATE.phase.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed);
+    change.map(|_| ())
+}
+
+#[cold]
+fn fail(function: &'static str, failure: &Failure) -> c_int {
+    let code = report(function, failure);
+    GATE.phase.store(READY, Ordering::Release);
+    code
+}
+
+#[cold]
+fn broken(function: &'static str) -> c_int {
+    GATE.phase.store(BROKEN, Ordering::Release);
+    let why = "han has panicked (see stderr) and cannot be used any more in this process";
+    report(function, &Failure::new(Code::Internal, why))
+}
+
+#[cold]
+fn refuse(function: &'static str, found: u8) -> c_int {
+    let (code, why) = match found {
+        ASLEEP => (Code::NotInitialized, "han is not initialized; call han_init first"),
+        FINALIZED => (Code::NotInitialized, "han_finalize has been called; han has ended"),
+        BROKEN => (Code::Internal, "han has panicked before and cannot be used any more"),
+        _ => {
+            let why = "another han call is in progress, on another thread or around this callback; \
+                       calls must follow one another";
+            (Code::Thread, why)
+        }
+    };
+    report(function, &Failure::new(code, why))
+}

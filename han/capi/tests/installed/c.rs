@@ -1,0 +1,121 @@
+//! Programs in C and C++.
+
+use crate::prefix::{
+    compile, compile_shared, han_run, passes, pkg_config, prefix, run, succeed, with_archive, with_library,
+};
+use std::path::PathBuf;
+use std::process::Command;
+
+const FLAGS: [&str; 7] = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
+
+fn program(name: &str) -> PathBuf {
+    let mut flags = FLAGS.to_vec();
+    flags.push("-pthread");
+    compile_shared("cc", &format!("tests/c/{name}.c"), name, &flags)
+}
+
+#[test]
+fn all_datatypes_operators_and_roots() {
+    passes(&program("collectives"));
+}
+
+#[test]
+fn non_blocking_and_persistent_operations() {
+    passes(&program("nonblocking"));
+}
+
+#[test]
+fn user_operators_keep_the_order_of_ranks() {
+    passes(&program("operators"));
+}
+
+#[test]
+fn communicators_are_split_and_freed() {
+    passes(&program("communicators"));
+}
+
+#[test]
+fn wrong_arguments_give_codes() {
+    passes(&program("misuse"));
+}
+
+#[test]
+fn ranks_find_each_other_by_a_callback() {
+    let program = program("oob");
+    for ranks in [1, 2, 3, 5] {
+        let text = succeed(with_library(&program).arg(ranks.to_string()));
+        assert_eq!(text.trim(), format!("passed on {ranks} ranks"));
+    }
+}
+
+#[test]
+fn without_a_launcher_the_world_is_one_rank() {
+    let program = compile_shared("cc", "tests/c/communicators.c", "communicators-alone", &FLAGS);
+    assert_eq!(succeed(&mut with_library(program)).trim(), "passed on 1 ranks");
+}
+
+/// Runs `failures MODE` on 3 ranks; all of them but `absent` must have seen it.
+fn fails(mode: &str, absent: usize, message: &str) -> Option<i32> {
+    let name = format!("failures-{mode}"); // each test its own, as they run side by side
+    let program = compile_shared("cc", "tests/c/failures.c", &name, &FLAGS);
+    let output = run(&mut han_run(3, &program, &[mode]));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!output.status.success(), "{all}");
+    assert!(!all.contains("not so") && !all.contains("returned"), "{all}");
+    // The launcher may end ranks that have seen it before they say so; at least one has.
+    let seen = text.matches("saw it").count();
+    assert!((1..=3 - absent).contains(&seen), "{all}");
+    assert!(text.contains(message), "{all}");
+    output.status.code()
+}
+
+#[test]
+fn a_death_is_an_error_on_the_survivors() {
+    fails("died", 1, "rank 2");
+}
+
+#[test]
+fn a_mismatch_shows_both_sides() {
+    fails("mismatch", 0, "count 3");
+}
+
+#[test]
+fn an_abort_ends_the_job_with_its_code() {
+    assert_eq!(fails("abort", 1, "han_abort(7)"), Some(7));
+}
+
+#[test]
+fn an_abort_in_an_operator_ends_the_job() {
+    fails("callback", 1, "rank 0");
+}
+
+#[test]
+fn libhan_a_links_statically() {
+    let libraries = pkg_config(&["--static", "--cflags", "--libs"]);
+    let mut flags = FLAGS.to_vec();
+    flags.push("-static");
+    let program = compile("cc", "tests/c/collectives.c", "collectives-static", &flags, &libraries);
+    let dynamic = run(Command::new("readelf").arg("-d").arg(&program));
+    let dynamic = String::from_utf8_lossy(&dynamic.stdout).into_owned();
+    assert!(!dynamic.contains("NEEDED"), "{dynamic}");
+    passes(&program);
+}
+
+#[test]
+fn libhan_a_links_into_a_dynamic_program() {
+    let program = compile("cc", "tests/c/nonblocking.c", "nonblocking-archive", &FLAGS, &with_archive());
+    let dynamic = succeed(Command::new("readelf").arg("-d").arg(&program));
+    assert!(!dynamic.contains("libhan"), "{dynamic}");
+    passes(&program);
+}
+
+#[test]
+fn the_header_is_clean_c99_and_cxx() {
+    let warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"];
+    let header = prefix().join("include/han.h");
+    for (compiler, language, standard) in [("cc", "c", "-std=c99"), ("c++", "c++", "-std=c++98")] {
+        succeed(Command::new(compiler).args([standard, "-x", language]).args(warnings).arg(&header));
+    }
+    passes(&compile_shared("c++", "tests/c/header.cpp", "header", &["-std=c++17", "-Wall", "-Werror"]));
+}

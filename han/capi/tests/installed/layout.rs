@@ -1,0 +1,34 @@
+//! What `make install` puts where.
+
+use crate::prefix::{install, pkg_config, prefix, succeed};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn files_links_and_soname() {
+    let version = env!("CARGO_PKG_VERSION");
+    let lib = prefix().join("lib");
+    assert_eq!(fs::read_link(lib.join("libhan.so")).unwrap(), Path::new("libhan.so.0"));
+    assert_eq!(fs::read_link(lib.join("libhan.so.0")).unwrap(), Path::new(&format!("libhan.so.{version}")));
+    for file in ["lib/libhan.a", "include/han.h", "include/han.mod", "include/han.f90", "bin/han"] {
+        assert!(prefix().join(file).is_file(), "{file}");
+    }
+    let dynamic = succeed(Command::new("readelf").arg("-d").arg(lib.join("libhan.so")));
+    assert!(dynamic.contains("soname: [libhan.so.0]"), "{dynamic}");
+    assert_eq!(pkg_config(&["--modversion"]), [version]);
+}
+
+#[test]
+fn destdir_is_honoured_and_not_recorded() {
+    let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stage");
+    let _ = fs::remove_dir_all(&stage);
+    let destdir = format!("DESTDIR={}", stage.display());
+    prefix(); // has built what is installed here once more
+    install(Path::new("/opt/han"), &["--old-file=build-installed", &destdir]);
+    let pc = fs::read_to_string(stage.join("opt/han/lib/pkgconfig/han.pc")).unwrap();
+    assert!(pc.starts_with("prefix=/opt/han\n"), "{pc}");
+    assert!(!pc.contains('@'), "{pc}");
+    assert!(stage.join("opt/han/lib/libhan.so").exists());
+    fs::remove_dir_all(stage).unwrap();
+}
