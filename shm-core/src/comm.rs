@@ -6,13 +6,12 @@ use std::rc::Rc;
 
 use crate::call::Call;
 use crate::coll::Progress;
-use crate::coll::sm::{Operation, choose};
+use crate::coll::sm::{self, Operation};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
-use crate::job::{Job, Reason};
+use crate::job::Job;
 use crate::ring::Ring;
-use crate::sync::Waiter;
-use crate::sys::clock;
+use crate::waiting::{Vigil, wait_for};
 
 /// Ranks of one node that do collectives together.
 ///
@@ -90,7 +89,7 @@ impl LocalComm {
     /// The module and form that `call` would take, for instance `sm/flat`.
     #[must_use]
     pub fn choice(&self, call: &Call<'_>) -> &'static str {
-        choose(&self.ring, call).name()
+        sm::choose(&self.ring, call).name()
     }
 
     /// Carries out `call` and waits for it. While waiting long, `idle` is called now and then to let
@@ -107,11 +106,7 @@ impl LocalComm {
         if !self.queue.is_empty() {
             self.wait_all(&mut idle)?;
         }
-        let mut operation = Operation::begin(&mut self.ring, call);
-        if operation.poll(&mut self.ring)?.is_ready() {
-            return Ok(());
-        }
-        Self::finish(&mut self.ring, &mut operation, &mut idle)
+        sm::run(&mut self.ring, call, &mut idle)
     }
 
     /// Begins `call` behind those begun before; it goes on in [`progress`](Self::progress).
@@ -202,7 +197,7 @@ impl LocalComm {
                 break;
             }
             let Some(Queued::Running(operation)) = self.queue.front_mut() else { break };
-            Self::finish(&mut self.ring, operation, &mut idle)?;
+            wait_for(&mut self.ring, operation, &mut idle)?;
             self.complete_oldest();
         }
         Ok(())
@@ -214,37 +209,6 @@ impl LocalComm {
     /// The job has ended.
     pub fn wait_all(&mut self, idle: impl FnMut() -> Result<()>) -> Result<()> {
         self.wait(Ticket(self.started), idle)
-    }
-
-    /// Waits for the operation under way: spins, yields, sleeps, and between that looks after the job.
-    #[inline(never)]
-    fn finish(ring: &mut Ring, operation: &mut Operation<'_>, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let job = Rc::clone(ring.job());
-        let mut waiter = Waiter::new(job.patience());
-        let mut vigil: Option<Vigil> = None;
-        loop {
-            let apart = operation.awaits(ring).is_some_and(|rank| !ring.shares_core(rank));
-            if waiter.spin(apart, || operation.poll(ring).map(|poll| poll.is_ready()))? {
-                break;
-            }
-            job.check_in(|| ring.operation())?;
-            idle()?;
-            let mut outcome = Ok(false);
-            let rested = waiter.rest(job.bell(), || {
-                outcome = operation.poll(ring).map(|poll| poll.is_ready());
-                !matches!(outcome, Ok(false))
-            });
-            if outcome? {
-                break;
-            }
-            if rested {
-                vigil.get_or_insert_with(Vigil::new).look(ring, operation.awaits(ring))?;
-            }
-        }
-        if vigil.is_some() {
-            job.note_progress();
-        }
-        Ok(())
     }
 
     /// Several lines on what this communicator is and how it works.
@@ -263,101 +227,11 @@ impl LocalComm {
             job.backing(),
             crate::job::backings(job.settings()).iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             job.placement(),
-            crate::segment::layout::RING,
+            crate::segment::layout::CELLS,
             self.ring.cell_bytes(),
             job.settings(),
         )
     }
-}
-
-/// A wait that has become long: looks for the dead, for ranks that do something else, and for time.
-#[derive(Debug)]
-struct Vigil {
-    since_ns: u64,
-    looked_ns: u64,
-    /// When the watchdog speaks next, in seconds of waiting.
-    speak_s: f64,
-    /// The rank that was awaited at the last look, if it had finalized by then.
-    gone: Option<usize>,
-}
-
-/// Time between two looks at the peers' operations.
-const LOOK_EVERY_NS: u64 = 20_000_000;
-
-impl Vigil {
-    fn new() -> Self {
-        Self { since_ns: clock::now_ns(), looked_ns: 0, speak_s: 0.0, gone: None }
-    }
-
-    #[cold]
-    fn look(&mut self, ring: &Ring, awaits: Option<usize>) -> Result<()> {
-        let now = clock::now_ns();
-        if now.saturating_sub(self.looked_ns) < LOOK_EVERY_NS {
-            return Ok(());
-        }
-        self.looked_ns = now;
-        let job = ring.job();
-        let operation = ring.operation();
-        ring.compare()?;
-        job.health(&operation)?;
-        let missing = missing(ring, awaits);
-        job.note_wait(ring.id(), ring.sequence(), ring.signature(), &missing);
-        if let Some(gone) = self.finalized(ring, awaits) {
-            let text =
-                format!("{} has called finalize, but {} is in {operation}", job.name(gone), job.name(job.rank()));
-            return Err(job.end(&Reason::mismatch(text), None));
-        }
-        #[allow(clippy::cast_precision_loss)] // seconds for people
-        let waited_s = now.saturating_sub(self.since_ns) as f64 / 1e9;
-        let settings = job.settings();
-        let sentence = || {
-            let names: Vec<String> = missing.iter().map(|&rank| job.name_and_state(rank)).collect();
-            format!(
-                "{} has waited {waited_s:.1} s in {operation} for {}",
-                job.name(job.rank()),
-                if names.is_empty() { "data".to_owned() } else { names.join(", ") }
-            )
-        };
-        if settings.timeout_s > 0.0 && waited_s >= settings.timeout_s {
-            return Err(job.end(&Reason::timeout(sentence()), None));
-        }
-        if self.speak_s == 0.0 {
-            self.speak_s = settings.watchdog_s;
-        }
-        if settings.watchdog_s > 0.0 && waited_s >= self.speak_s {
-            eprintln!("han: watchdog: {}", sentence());
-            self.speak_s *= 2.0;
-        }
-        Ok(())
-    }
-}
-
-impl Vigil {
-    /// A world rank that is waited for in vain because it has finalized.
-    fn finalized(&mut self, ring: &Ring, awaits: Option<usize>) -> Option<usize> {
-        let job = ring.job();
-        let world = |rank: usize| ring.world()[rank];
-        // Who finalizes comes to the world's last barrier, and to no other operation.
-        let leaves = |&rank: &usize| job.has_finalized(rank) || (ring.id() != 0 && job.is_finalizing(rank));
-        if let Some(rank) = ring.not_entered().into_iter().map(world).find(leaves) {
-            return Some(rank);
-        }
-        // One that has entered may have published all it had to before it finalized: the operation was
-        // polled since the last look, so if it is still awaited, it was not so.
-        let gone = awaits.map(world).filter(|&rank| job.has_finalized(rank));
-        let in_vain = gone.filter(|_| gone == self.gone);
-        self.gone = gone;
-        in_vain
-    }
-}
-
-/// World ranks that have not come, or else the one whose data is not there yet.
-fn missing(ring: &Ring, awaits: Option<usize>) -> Vec<usize> {
-    let mut missing = ring.not_entered();
-    if missing.is_empty() {
-        missing.extend(awaits);
-    }
-    missing.into_iter().map(|rank| ring.world()[rank]).collect()
 }
 
 impl From<Error> for std::io::Error {

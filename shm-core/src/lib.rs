@@ -30,6 +30,8 @@ pub mod settings;
 pub mod sys;
 #[cfg(not(loom))]
 pub mod tree;
+#[cfg(not(loom))]
+mod waiting;
 
 #[cfg(not(loom))]
 pub use {

@@ -12,7 +12,7 @@ use crate::call::Signature;
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::job::Job;
-use crate::segment::layout::{HISTORY, Header, INLINE_BYTES, PAGE, RING, RankFlags, StepSlot, whole_pages};
+use crate::segment::layout::{CELLS, HISTORY, Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, whole_pages};
 use crate::segment::{Place, Segment, Shape};
 use crate::sync::{OpRecord, Ordering, before};
 
@@ -31,6 +31,7 @@ pub(crate) struct Ring {
     flags: Vec<Place<RankFlags>>,
     cells: Vec<*mut u8>,
     cell_bytes: usize,
+    own_cores: bool,
     rank: usize,
     /// World rank of each rank.
     world: Vec<usize>,
@@ -60,7 +61,7 @@ impl Ring {
         let size = world.len();
         let cell_bytes = if size <= MANY_RANKS { PAGE } else { PAGE / 4 };
         let cells_at = whole_pages(size_of::<RankFlags>());
-        let stride = whole_pages(cells_at + RING as usize * cell_bytes);
+        let stride = whole_pages(cells_at + CELLS as usize * cell_bytes);
         let rank = exchange.rank();
         let mut peers: Vec<usize> = (0..size).filter(|&peer| peer != rank).collect();
         peers.sort_by_key(|&peer| !job.shares_core(world[peer]));
@@ -70,9 +71,10 @@ impl Ring {
         let mut segment = Segment::together(exchange, &shape, &[job.backing()])?;
         segment.forget_file();
         let flags = (0..size).map(|r| segment.place(first + r * stride)).collect();
-        let ring_bytes = RING as usize * cell_bytes;
+        let ring_bytes = CELLS as usize * cell_bytes;
         let cells = (0..size).map(|r| segment.bytes_at(first + r * stride + cells_at, ring_bytes)).collect();
         Ok(Self {
+            own_cores: job.own_cores(),
             job,
             flags,
             cells,
@@ -92,10 +94,12 @@ impl Ring {
         })
     }
 
+    #[inline]
     pub(crate) fn rank(&self) -> usize {
         self.rank
     }
 
+    #[inline]
     pub(crate) fn size(&self) -> usize {
         self.flags.len()
     }
@@ -104,6 +108,7 @@ impl Ring {
         self.id
     }
 
+    #[inline]
     pub(crate) fn job(&self) -> &Rc<Job> {
         &self.job
     }
@@ -116,6 +121,12 @@ impl Ring {
     #[inline]
     pub(crate) fn peers(&self) -> &[usize] {
         &self.peers
+    }
+
+    /// True if every rank has a core to itself.
+    #[inline]
+    pub(crate) fn own_cores(&self) -> bool {
+        self.own_cores
     }
 
     /// True if `rank` may need this rank's core to go on.
@@ -139,7 +150,7 @@ impl Ring {
 
     #[inline]
     fn slot(&self, rank: usize, step: u32) -> &StepSlot {
-        &self.flags(rank).slots[(step % RING) as usize]
+        &self.flags(rank).slots[(step % SLOTS) as usize]
     }
 
     /// Begins an operation: from here on peers can see what this rank does.
@@ -163,23 +174,24 @@ impl Ring {
     /// All ranks take the same steps with the same sizes.
     #[inline]
     pub(crate) fn take(&mut self, bytes: usize) -> Span {
-        let cells = self.cells_for(bytes);
+        let cells = if bytes == 0 { 1 } else { self.cells_for(bytes) };
         // A span is aligned to its own power of two, so it never wraps around the ring's end.
         let after = self.step;
         let step = after.wrapping_add(cells - 1) & !(cells - 1);
         self.step = step.wrapping_add(cells);
-        Span { step, cells, after }
+        Span { step, cells, after, reach: if bytes == 0 { SLOTS } else { CELLS } }
     }
 
+    #[inline]
     fn cells_for(&self, bytes: usize) -> u32 {
         let cells = bytes.div_ceil(self.cell_bytes).next_power_of_two().max(1);
-        debug_assert!(cells <= RING as usize);
-        u32::try_from(cells).unwrap_or(RING)
+        debug_assert!(cells <= CELLS as usize);
+        u32::try_from(cells).unwrap_or(CELLS)
     }
 
     /// Largest payload of which `spans` can be in flight at a time.
     pub(crate) fn largest(&self, spans: usize) -> usize {
-        (RING as usize / spans) * self.cell_bytes
+        (CELLS as usize / spans) * self.cell_bytes
     }
 
     /// True once this rank may write to the place of `span`: all ranks have consumed what was there.
@@ -188,7 +200,7 @@ impl Ring {
     /// A peer does not do the same operations as this rank.
     #[inline]
     pub(crate) fn may_write(&mut self, span: Span) -> Result<bool> {
-        let needed = span.end().wrapping_sub(RING);
+        let needed = span.end().wrapping_sub(span.reach);
         if !before(self.recycled, needed) {
             return Ok(true);
         }
@@ -196,7 +208,7 @@ impl Ring {
         // A writer that was stopped waits for more room than it needs, so that it need not look again
         // after every step, at lines that the readers would have to fetch back. But it must not wait
         // for more than peers are sure to have marked: `MARK_LAG` steps less than there were.
-        let ample = needed.wrapping_add(RING / 2);
+        let ample = needed.wrapping_add(span.reach / 2);
         let sure = span.after.wrapping_sub(MARK_LAG);
         let wanted = if before(sure, ample) { sure } else { ample };
         Ok(!before(self.recycled, needed) && !before(self.recycled, wanted))
@@ -244,7 +256,7 @@ impl Ring {
         self.slot(self.rank, span.step).write(|to| {
             // SAFETY: the slot has room for INLINE_BYTES, only this rank writes to it, nobody reads it
             // before it is published, and user memory does not overlap the segment.
-            unsafe { to.copy_from_nonoverlapping(from, bytes) }
+            unsafe { copy_small(to, from, bytes) }
         });
     }
 
@@ -258,7 +270,7 @@ impl Ring {
     #[inline]
     pub(crate) fn cells(&self, rank: usize, span: Span) -> *mut u8 {
         // In bounds: a span lies within the ring, whose length was checked when the pointer was made.
-        self.cells[rank].wrapping_add((span.step % RING) as usize * self.cell_bytes)
+        self.cells[rank].wrapping_add((span.step % CELLS) as usize * self.cell_bytes)
     }
 
     /// Every rank's payload beside its flag of `span`, in rank order, with `own` for this rank's.
@@ -391,8 +403,8 @@ impl Ring {
     #[cold]
     fn explain_mismatch(&self, peer: usize) -> Error {
         // Older records may be written over meanwhile.
-        let oldest = self.sequence.wrapping_sub(RING - 4);
-        let sides = (0..RING - 3).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
+        let oldest = self.sequence.wrapping_sub(SLOTS - 4);
+        let sides = (0..SLOTS - 3).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
             let own = self.record(self.rank, sequence).get(sequence)?;
             let theirs = self.record(peer, sequence).get(sequence)?;
             let differ = (own.1, own.2) != (theirs.1, theirs.2);
@@ -411,7 +423,7 @@ impl Ring {
             None => format!(
                 "{low} and {high} have called different operations on communicator {}, more than {} operations ago",
                 self.id,
-                RING - 4
+                SLOTS - 4
             ),
         };
         self.job.end(&crate::job::Reason::mismatch(text), None)
@@ -425,6 +437,8 @@ pub(crate) struct Span {
     cells: u32,
     /// The first step that no earlier span has taken.
     after: u32,
+    /// After as many steps its place comes again.
+    reach: u32,
 }
 
 impl Span {
@@ -432,6 +446,23 @@ impl Span {
     #[inline]
     pub(crate) fn end(self) -> u32 {
         self.step.wrapping_add(self.cells)
+    }
+}
+
+/// Copies a payload that rides beside a flag; the commonest sizes without a call.
+///
+/// # Safety
+/// As for `copy_nonoverlapping`.
+#[inline]
+pub(crate) unsafe fn copy_small(to: *mut u8, from: *const u8, bytes: usize) {
+    if bytes == 8 {
+        // SAFETY: both are valid for 8 bytes by the caller's promise.
+        let word = unsafe { from.cast::<u64>().read_unaligned() };
+        // SAFETY: the same.
+        unsafe { to.cast::<u64>().write_unaligned(word) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 }
 

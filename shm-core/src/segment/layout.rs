@@ -7,10 +7,12 @@ use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Slot, Watermark};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
 /// Raised when the meaning of a field changes without its place changing.
 pub const VERSION: u32 = 1;
-/// Steps that may be in flight: slots, and cells, of every rank.
-pub const RING: u32 = 64;
+/// Slots of every rank: steps without cells that may be in flight.
+pub const SLOTS: u32 = 128;
+/// Cells of every rank: steps with cells that may be in flight, one cell each.
+pub const CELLS: u32 = 64;
 /// Operations whose signatures each rank keeps for its peers to look at.
-pub const HISTORY: usize = 2 * RING as usize;
+pub const HISTORY: usize = 2 * SLOTS as usize;
 /// Segments are cut at page borders so that each rank's part lies on its own pages.
 pub const PAGE: usize = 4096;
 /// Words of payload beside a flag.
@@ -53,8 +55,8 @@ pub struct RankFlags {
     pub entered: Entered,
     /// Signatures of the newest operations, by sequence number.
     pub history: [OpRecord; HISTORY],
-    /// One slot for each step in flight.
-    pub slots: [StepSlot; RING as usize],
+    /// The slot of a step is at its number modulo `SLOTS`.
+    pub slots: [StepSlot; SLOTS as usize],
 }
 
 /// A counter alone on its lines.
@@ -107,14 +109,15 @@ const _: () = assert!(size_of::<Header>() == 128);
 const _: () = assert!(size_of::<StepSlot>() == 128);
 const _: () = assert!(size_of::<Watermark>() == 128);
 const _: () = assert!(size_of::<OpRecord>() == 32);
-const _: () = assert!(size_of::<RankFlags>() == 256 + 32 * HISTORY + 128 * RING as usize);
+const _: () = assert!(size_of::<RankFlags>() == 256 + 32 * HISTORY + 128 * SLOTS as usize);
 const _: () = assert!(size_of::<RankStatus>() == 128);
 const _: () = assert!(size_of::<AbortRecord>() == 640);
 const _: () = assert!(size_of::<Bell>() == 128);
-const _: () = assert!(RING.is_power_of_two() && HISTORY.is_power_of_two());
-// Each operation takes at least one step, and no rank enters one that lies more than a ring ahead of
+const _: () =
+    assert!(SLOTS.is_power_of_two() && CELLS.is_power_of_two() && CELLS <= SLOTS && HISTORY.is_power_of_two());
+// Each operation takes at least one step, and no rank enters one that lies more than SLOTS ahead of
 // what all have consumed; so no record is written again while a peer may look at it.
-const _: () = assert!(HISTORY >= 2 * RING as usize);
+const _: () = assert!(HISTORY >= 2 * SLOTS as usize);
 
 /// Changes whenever two builds could disagree about the bytes of a segment.
 #[must_use]
@@ -125,7 +128,8 @@ pub const fn layout_hash() -> u64 {
         size_of::<RankFlags>() as u64,
         size_of::<RankStatus>() as u64,
         size_of::<JobFlags>() as u64,
-        RING as u64,
+        SLOTS as u64,
+        CELLS as u64,
         HISTORY as u64,
         INLINE_WORDS as u64,
         PAGE as u64,

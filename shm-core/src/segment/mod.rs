@@ -139,8 +139,12 @@ impl Segment {
                 (Memory::Shared(map), place)
             }
             Backing::DevShm => {
-                let place = Path::new(map::DEV_SHM).join(format!("{}{cookie:016x}", map::prefix()));
-                (Memory::Shared(SharedMap::named(&place, bytes)?), place)
+                // Another job that starts just now may sweep the name away before it is locked.
+                let attempt = |number: u8| {
+                    let place = Path::new(map::DEV_SHM).join(format!("{}{cookie:016x}-{number}", map::prefix()));
+                    SharedMap::named(&place, bytes).map(|map| (Memory::Shared(map), place))
+                };
+                attempt(0).or_else(|_| attempt(1))?
             }
             Backing::Heap => {
                 let block = HeapBlock::new(bytes);

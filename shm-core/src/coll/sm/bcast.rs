@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
-use crate::ring::{Ring, Span};
+use crate::ring::{Ring, Span, copy_small};
 
 /// One step: the root's flag carries the payload, all others read it.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Progress for Flat<'_> {
             let from = ring.inline(self.call.root, self.span);
             // SAFETY: the root has published `bytes` there (same signature), and does not write again
             // before `leave`; the call's buffer is valid for writing them.
-            unsafe { self.call.recv.copy_from_nonoverlapping(from, bytes) };
+            unsafe { copy_small(self.call.recv, from, bytes) };
         }
         ring.leave();
         Ok(Poll::Ready(()))

@@ -21,8 +21,13 @@ pub(crate) unsafe fn fold(op: &Op, datatype: Datatype, to: *mut u8, from: &[*con
             let Some(kernel) = kernel(datatype, *operator) else {
                 unreachable!("Call::check lets only defined operators pass")
             };
-            // SAFETY: the caller's promise is the kernel's condition.
-            unsafe { (kernel.many)(to, from, count) };
+            match *from {
+                // The same bits as `many`, and quicker to call.
+                // SAFETY: the caller's promise is the kernel's condition.
+                [a, b] => unsafe { (kernel.three)(to, a, b, count) },
+                // SAFETY: the same.
+                _ => unsafe { (kernel.many)(to, from, count) },
+            }
         }
         // SAFETY: the same promise.
         Op::User(user) => unsafe { fold_user(user, datatype, to, from, bytes) },

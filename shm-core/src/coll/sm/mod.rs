@@ -22,6 +22,7 @@ use crate::coll::{Poll, Progress};
 use crate::error::Result;
 use crate::ring::Ring;
 use crate::segment::layout::INLINE_BYTES;
+use crate::waiting::carry_out;
 
 /// How a collective is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,7 @@ impl Form {
 }
 
 /// Chooses the form from what all ranks know alike: ranks, sizes and settings.
+#[inline]
 pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
     let (size, bytes) = (ring.size(), call.bytes());
     let settings = ring.job().settings();
@@ -56,7 +58,7 @@ pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
     if bytes <= INLINE_BYTES {
         // A tree adds partial sums; and where ranks share cores each of its levels costs switches.
         let partial = matches!(call.collective, Collective::Reduce | Collective::Allreduce);
-        let tree = size >= settings.tree_min_ranks && ring.job().own_cores() && !(partial && settings.reproducible);
+        let tree = size >= settings.tree_min_ranks && ring.own_cores() && !(partial && settings.reproducible);
         return if tree { Form::Tree } else { Form::Flat };
     }
     match call.collective {
@@ -107,6 +109,32 @@ impl<'a> Operation<'a> {
             (_, Form::Tree) => Self::TreeReduce(tree::Reduce::new(ring, call)),
             (_, Form::Direct) => Self::DirectReduce(direct::Reduce::new(ring, call)),
             (_, Form::Slice) => Self::SliceReduce(slice::Reduce::new(ring, call)),
+        }
+    }
+}
+
+/// Enters the operation, carries it out and waits for it.
+///
+/// The small forms are driven as what they are, without the enumeration's size and branches.
+#[inline]
+pub(crate) fn run(ring: &mut Ring, call: Call<'_>, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    if choose(ring, &call) != Form::Flat {
+        let operation = Operation::begin(ring, call);
+        return carry_out(ring, operation, idle);
+    }
+    ring.enter(call.signature());
+    match call.collective {
+        Collective::Barrier => {
+            let operation = barrier::Flat::new(ring);
+            carry_out(ring, operation, idle)
+        }
+        Collective::Bcast => {
+            let operation = bcast::Flat::new(ring, call);
+            carry_out(ring, operation, idle)
+        }
+        Collective::Reduce | Collective::Allreduce => {
+            let operation = flat::Reduce::new(ring, call);
+            carry_out(ring, operation, idle)
         }
     }
 }

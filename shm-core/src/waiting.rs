@@ -1,0 +1,156 @@
+//! Waiting for an operation without ever waiting for the dead: spins, yields, sleeps, and between that
+//! looks after the job.
+
+use std::rc::Rc;
+
+use crate::coll::Progress;
+use crate::error::Result;
+use crate::job::Reason;
+use crate::ring::Ring;
+use crate::sync::Waiter;
+use crate::sys::clock;
+
+/// Polls right after an operation was begun, before any of the machinery of a longer wait.
+const EAGER_POLLS: u32 = 64;
+
+/// Carries `operation` out. While waiting long, `idle` is called now and then.
+#[inline]
+pub(crate) fn carry_out(
+    ring: &mut Ring,
+    mut operation: impl Progress,
+    idle: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    // Where ranks share cores, one look tells whether to give the core away.
+    let polls = if ring.own_cores() { EAGER_POLLS } else { 1 };
+    for _ in 0..polls {
+        if operation.poll(ring)?.is_ready() {
+            return Ok(());
+        }
+    }
+    wait_for(ring, &mut operation, idle)
+}
+
+/// Waits for an operation that is under way.
+#[inline(never)]
+pub(crate) fn wait_for(
+    ring: &mut Ring,
+    operation: &mut dyn Progress,
+    idle: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let job = Rc::clone(ring.job());
+    let mut waiter = Waiter::new(job.patience());
+    let mut vigil: Option<Vigil> = None;
+    loop {
+        let apart = operation.awaits(ring).is_some_and(|rank| !ring.shares_core(rank));
+        if waiter.spin(apart, || operation.poll(ring).map(|poll| poll.is_ready()))? {
+            break;
+        }
+        job.check_in(|| ring.operation())?;
+        idle()?;
+        let mut outcome = Ok(false);
+        let rested = waiter.rest(job.bell(), || {
+            outcome = operation.poll(ring).map(|poll| poll.is_ready());
+            !matches!(outcome, Ok(false))
+        });
+        if outcome? {
+            break;
+        }
+        if rested {
+            vigil.get_or_insert_with(Vigil::new).look(ring, operation.awaits(ring))?;
+        }
+    }
+    if vigil.is_some() {
+        job.note_progress();
+    }
+    Ok(())
+}
+
+/// A wait that has become long: looks for the dead, for ranks that do something else, and for time.
+#[derive(Debug)]
+pub(crate) struct Vigil {
+    since_ns: u64,
+    looked_ns: u64,
+    /// When the watchdog speaks next, in seconds of waiting.
+    speak_s: f64,
+    /// The rank that was awaited at the last look, if it had finalized by then.
+    gone: Option<usize>,
+}
+
+/// Time between two looks at the peers' operations.
+const LOOK_EVERY_NS: u64 = 20_000_000;
+
+impl Vigil {
+    pub(crate) fn new() -> Self {
+        Self { since_ns: clock::now_ns(), looked_ns: 0, speak_s: 0.0, gone: None }
+    }
+
+    #[cold]
+    pub(crate) fn look(&mut self, ring: &Ring, awaits: Option<usize>) -> Result<()> {
+        let now = clock::now_ns();
+        if now.saturating_sub(self.looked_ns) < LOOK_EVERY_NS {
+            return Ok(());
+        }
+        self.looked_ns = now;
+        let job = ring.job();
+        let operation = ring.operation();
+        ring.compare()?;
+        job.health(&operation)?;
+        let missing = missing(ring, awaits);
+        job.note_wait(ring.id(), ring.sequence(), ring.signature(), &missing);
+        if let Some(gone) = self.finalized(ring, awaits) {
+            let text =
+                format!("{} has called finalize, but {} is in {operation}", job.name(gone), job.name(job.rank()));
+            return Err(job.end(&Reason::mismatch(text), None));
+        }
+        #[allow(clippy::cast_precision_loss)] // seconds for people
+        let waited_s = now.saturating_sub(self.since_ns) as f64 / 1e9;
+        let settings = job.settings();
+        let sentence = || {
+            let names: Vec<String> = missing.iter().map(|&rank| job.name_and_state(rank)).collect();
+            format!(
+                "{} has waited {waited_s:.1} s in {operation} for {}",
+                job.name(job.rank()),
+                if names.is_empty() { "data".to_owned() } else { names.join(", ") }
+            )
+        };
+        if settings.timeout_s > 0.0 && waited_s >= settings.timeout_s {
+            return Err(job.end(&Reason::timeout(sentence()), None));
+        }
+        if self.speak_s == 0.0 {
+            self.speak_s = settings.watchdog_s;
+        }
+        if settings.watchdog_s > 0.0 && waited_s >= self.speak_s {
+            eprintln!("han: watchdog: {}", sentence());
+            self.speak_s *= 2.0;
+        }
+        Ok(())
+    }
+}
+
+impl Vigil {
+    /// A world rank that is waited for in vain because it has finalized.
+    fn finalized(&mut self, ring: &Ring, awaits: Option<usize>) -> Option<usize> {
+        let job = ring.job();
+        let world = |rank: usize| ring.world()[rank];
+        // Who finalizes comes to the world's last barrier, and to no other operation.
+        let leaves = |&rank: &usize| job.has_finalized(rank) || (ring.id() != 0 && job.is_finalizing(rank));
+        if let Some(rank) = ring.not_entered().into_iter().map(world).find(leaves) {
+            return Some(rank);
+        }
+        // One that has entered may have published all it had to before it finalized: the operation was
+        // polled since the last look, so if it is still awaited, it was not so.
+        let gone = awaits.map(world).filter(|&rank| job.has_finalized(rank));
+        let in_vain = gone.filter(|_| gone == self.gone);
+        self.gone = gone;
+        in_vain
+    }
+}
+
+/// World ranks that have not come, or else the one whose data is not there yet.
+fn missing(ring: &Ring, awaits: Option<usize>) -> Vec<usize> {
+    let mut missing = ring.not_entered();
+    if missing.is_empty() {
+        missing.extend(awaits);
+    }
+    missing.into_iter().map(|rank| ring.world()[rank]).collect()
+}
