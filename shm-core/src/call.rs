@@ -63,6 +63,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    #[inline]
     fn new(collective: Collective, datatype: Datatype, op: Option<Op>, count: usize, root: usize) -> Self {
         let (send, recv) = (std::ptr::null(), std::ptr::null_mut());
         Self { collective, datatype, op, count, root, send, recv, _buffers: PhantomData }
@@ -70,12 +71,14 @@ impl<'a> Call<'a> {
 
     /// A barrier.
     #[must_use]
+    #[inline]
     pub fn barrier() -> Self {
         Self::new(Collective::Barrier, Datatype::Byte, None, 0, 0)
     }
 
     /// A broadcast of `buffer` from `root`.
     #[must_use]
+    #[inline]
     pub fn bcast<T: Element>(buffer: &'a mut [T], root: usize) -> Self {
         let mut call = Self::new(Collective::Bcast, T::DATATYPE, None, buffer.len(), root);
         call.recv = buffer.as_mut_ptr().cast();
@@ -87,6 +90,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// `recv` is neither empty nor as long as `send`.
+    #[inline]
     pub fn reduce<T: Element>(send: &'a [T], recv: &'a mut [T], op: Op, root: usize) -> Result<Self> {
         if !recv.is_empty() && recv.len() != send.len() {
             return Err(lengths(send.len(), recv.len()));
@@ -101,6 +105,7 @@ impl<'a> Call<'a> {
 
     /// A reduction of every rank's `buffer`; the root's then holds the result.
     #[must_use]
+    #[inline]
     pub fn reduce_in_place<T: Element>(buffer: &'a mut [T], op: Op, root: usize) -> Self {
         let mut call = Self::new(Collective::Reduce, T::DATATYPE, Some(op), buffer.len(), root);
         call.recv = buffer.as_mut_ptr().cast();
@@ -112,6 +117,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// The lengths differ.
+    #[inline]
     pub fn allreduce<T: Element>(send: &'a [T], recv: &'a mut [T], op: Op) -> Result<Self> {
         if recv.len() != send.len() {
             return Err(lengths(send.len(), recv.len()));
@@ -124,6 +130,7 @@ impl<'a> Call<'a> {
 
     /// A reduction of every rank's `buffer` into every rank's `buffer`.
     #[must_use]
+    #[inline]
     pub fn allreduce_in_place<T: Element>(buffer: &'a mut [T], op: Op) -> Self {
         let mut call = Self::new(Collective::Allreduce, T::DATATYPE, Some(op), buffer.len(), 0);
         call.recv = buffer.as_mut_ptr().cast();
@@ -138,6 +145,7 @@ impl<'a> Call<'a> {
     /// root, and nobody else uses it, until the call has completed.
     #[must_use]
     #[allow(unsafe_code)] // the promise that the C boundary makes
+    #[inline]
     pub unsafe fn bcast_raw(buffer: *mut u8, count: usize, datatype: Datatype, root: usize) -> Self {
         let mut call = Self::new(Collective::Bcast, datatype, None, count, root);
         call.recv = buffer;
@@ -153,6 +161,7 @@ impl<'a> Call<'a> {
     /// `recv`, until the call has completed.
     #[must_use]
     #[allow(unsafe_code)] // the promise that the C boundary makes
+    #[inline]
     pub unsafe fn reduce_raw(
         send: *const u8,
         recv: *mut u8,
@@ -173,6 +182,7 @@ impl<'a> Call<'a> {
     /// As for [`reduce_raw`](Self::reduce_raw), every rank being a root.
     #[must_use]
     #[allow(unsafe_code)] // the promise that the C boundary makes
+    #[inline]
     pub unsafe fn allreduce_raw(send: *const u8, recv: *mut u8, count: usize, datatype: Datatype, op: Op) -> Self {
         let mut call = Self::new(Collective::Allreduce, datatype, Some(op), count, 0);
         call.recv = recv;
@@ -182,6 +192,7 @@ impl<'a> Call<'a> {
 
     /// Length of one rank's vector in bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.count.saturating_mul(self.datatype.size())
     }
@@ -196,7 +207,7 @@ impl<'a> Call<'a> {
     #[inline]
     pub(crate) fn check(&self, rank: usize, size: usize) -> Result<()> {
         let defined = self.op.as_ref().is_none_or(|op| op.is_defined_for(self.datatype));
-        let fits = self.count <= isize::MAX as usize / self.datatype.size();
+        let fits = self.count.checked_mul(self.datatype.size()).is_some_and(|bytes| bytes <= isize::MAX as usize);
         let needs_recv = match self.collective {
             Collective::Barrier => false,
             Collective::Reduce => self.root == rank,
@@ -252,6 +263,7 @@ pub(crate) struct Signature {
 const USER_OP: u8 = 200;
 
 /// Operators as a byte: user operators cannot be told apart across processes, only by whether they commute.
+#[inline]
 fn op_code(op: &Op) -> u8 {
     match op {
         Op::Builtin(operator) => operator.code() + 1,

@@ -107,8 +107,18 @@ impl Datatype {
 
     /// Bytes from one element to the next.
     #[must_use]
+    #[inline]
     pub const fn size(self) -> usize {
-        self.layout().0
+        const SIZES: [usize; Datatype::ALL.len()] = {
+            let mut sizes = [0; Datatype::ALL.len()];
+            let mut i = 0;
+            while i < sizes.len() {
+                sizes[i] = Datatype::ALL[i].layout().0;
+                i += 1;
+            }
+            sizes
+        };
+        SIZES[self as usize]
     }
 
     /// Alignment in bytes that a typed slice of this datatype has. Kernels do not need it.
@@ -129,6 +139,7 @@ impl Datatype {
 
     /// The number that stands for this datatype outside Rust.
     #[must_use]
+    #[inline]
     pub const fn code(self) -> u8 {
         self as u8
     }

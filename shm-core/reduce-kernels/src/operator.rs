@@ -74,6 +74,7 @@ impl Operator {
 
     /// The number that stands for this operator outside Rust.
     #[must_use]
+    #[inline]
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -100,7 +101,25 @@ impl fmt::Display for Operator {
 /// Whether the operator is defined on the datatype (MPI 4.1, section 6.9.2, with `f16` and `bf16`
 /// counted as floating point).
 #[must_use]
+#[inline]
 pub const fn is_defined(datatype: Datatype, operator: Operator) -> bool {
+    const TABLE: [[bool; Operator::ALL.len()]; Datatype::ALL.len()] = {
+        let mut table = [[false; Operator::ALL.len()]; Datatype::ALL.len()];
+        let mut row = 0;
+        while row < table.len() {
+            let mut column = 0;
+            while column < table[row].len() {
+                table[row][column] = class_has(Datatype::ALL[row], Operator::ALL[column]);
+                column += 1;
+            }
+            row += 1;
+        }
+        table
+    };
+    TABLE[datatype as usize][operator as usize]
+}
+
+const fn class_has(datatype: Datatype, operator: Operator) -> bool {
     use Operator::{Band, Bor, Bxor, Land, Lor, Lxor, Max, Maxloc, Min, Minloc, Prod, Sum};
     match datatype.class() {
         Class::Integer => !matches!(operator, Minloc | Maxloc),
@@ -133,6 +152,7 @@ impl Op {
 
     /// Whether it can reduce this datatype. A raw user operator takes all of them.
     #[must_use]
+    #[inline]
     pub fn is_defined_for(&self, datatype: Datatype) -> bool {
         match self {
             Self::Builtin(operator) => is_defined(datatype, *operator),

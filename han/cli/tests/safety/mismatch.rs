@@ -57,6 +57,20 @@ fn different_operators() {
     both_sides_are_shown("operator", "allreduce(count 4, i32, sum)", "allreduce(count 4, i32, max)");
 }
 
+#[test]
+fn two_roots_that_do_not_wait() {
+    let done = finish(roles::job(2, "two-roots"));
+    done.expect(3, &[]);
+    let reports = reports(&done);
+    assert_eq!(reports.iter().map(|(rank, ..)| *rank).collect::<Vec<_>>(), [0, 1], "{done:#?}");
+    for (.., text) in &reports {
+        for (rank, pid, _) in &reports {
+            let side = format!("rank {rank} (pid {pid}) called bcast(count 2, i32, root {rank})");
+            assert!(text.contains(&side), "{done:#?}");
+        }
+    }
+}
+
 /// Rank 1 finalizes while the others are in an allreduce: all three are told.
 fn finalize_is_answered(place: &str) {
     let done = finish(roles::job(3, &format!("finalize-early {place}")));

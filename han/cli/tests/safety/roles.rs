@@ -50,6 +50,7 @@ fn play_a_role() {
     match words[..] {
         ["die", how, when] => end(die(how, when)),
         ["mismatch", difference, place] => end(mismatch(difference, place)),
+        ["two-roots"] => end(two_roots()),
         ["allreduce"] => end(allreduce_for_ever()),
         ["stop"] => end(stop()),
         ["deadlock"] => end(deadlock()),
@@ -145,6 +146,15 @@ fn differ(comm: &Communicator, difference: &str, other: bool) -> Result<()> {
         ("in-reduce", false) => comm.reduce_in_place(&mut four, Operator::Sum, 1),
         _ => unreachable!("no such difference: {difference}"),
     }
+}
+
+/// Each rank is the root of its own series, and waits for nobody until its ring is full.
+fn two_roots() -> Result<()> {
+    let context = Context::init()?;
+    for round in 0..400 {
+        context.world().bcast(&mut [round; 2], context.world().rank())?;
+    }
+    context.finalize()
 }
 
 /// Rank 1 stops in the middle of a series; whoever continues it lets the series end well.

@@ -67,6 +67,7 @@ impl Table {
         table
     }
 
+    #[inline]
     pub(super) fn get(&self, datatype: Datatype, operator: Operator) -> Option<&Kernel> {
         self.0[datatype as usize][operator as usize].as_ref()
     }
