@@ -12,7 +12,7 @@ use crate::call::Signature;
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::job::Job;
-use crate::segment::layout::{CELLS, HISTORY, Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, whole_pages};
+use crate::segment::layout::{CELLS, Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, whole_pages};
 use crate::segment::{Place, Segment, Shape};
 use crate::sync::{OpRecord, Ordering, before};
 
@@ -32,6 +32,9 @@ pub(crate) struct Ring {
     cells: Vec<*mut u8>,
     cell_bytes: usize,
     own_cores: bool,
+    /// Slots in use: enough to let a writer run ahead of ranks that share its core; fewer where every
+    /// rank has its own, so that slots and records of two ranks stay in the first cache.
+    depth: u32,
     rank: usize,
     /// World rank of each rank.
     world: Vec<usize>,
@@ -75,6 +78,7 @@ impl Ring {
         let cells = (0..size).map(|r| segment.bytes_at(first + r * stride + cells_at, ring_bytes)).collect();
         Ok(Self {
             own_cores: job.own_cores(),
+            depth: if job.own_cores() { SLOTS / 2 } else { SLOTS },
             job,
             flags,
             cells,
@@ -150,7 +154,7 @@ impl Ring {
 
     #[inline]
     fn slot(&self, rank: usize, step: u32) -> &StepSlot {
-        &self.flags(rank).slots[(step % SLOTS) as usize]
+        &self.flags(rank).slots[(step % self.depth) as usize]
     }
 
     /// Begins an operation: from here on peers can see what this rank does.
@@ -160,7 +164,7 @@ impl Ring {
         self.chain = mix(self.chain, signature);
         self.signature = signature;
         let own = self.flags(self.rank);
-        own.history[self.sequence as usize % HISTORY].enter(
+        own.history[(self.sequence % (2 * self.depth)) as usize].enter(
             self.sequence,
             self.chain,
             signature.packed,
@@ -179,7 +183,7 @@ impl Ring {
         let after = self.step;
         let step = after.wrapping_add(cells - 1) & !(cells - 1);
         self.step = step.wrapping_add(cells);
-        Span { step, cells, after, reach: if bytes == 0 { SLOTS } else { CELLS } }
+        Span { step, cells, after, reach: if bytes == 0 { self.depth } else { CELLS } }
     }
 
     #[inline]
@@ -321,7 +325,6 @@ impl Ring {
     #[inline]
     pub(crate) fn publish(&self, span: Span) {
         self.slot(self.rank, span.step).publish(span.step, self.chain);
-        self.slot(self.rank, span.end()).prefetch_for_write();
         self.job.ring();
     }
 
@@ -396,15 +399,15 @@ impl Ring {
     }
 
     fn record(&self, rank: usize, sequence: u32) -> &OpRecord {
-        &self.flags(rank).history[sequence as usize % HISTORY]
+        &self.flags(rank).history[(sequence % (2 * self.depth)) as usize]
     }
 
     /// Finds the first operation in which this rank and `peer` differ, and ends the job with it.
     #[cold]
     fn explain_mismatch(&self, peer: usize) -> Error {
         // Older records may be written over meanwhile.
-        let oldest = self.sequence.wrapping_sub(SLOTS - 4);
-        let sides = (0..SLOTS - 3).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
+        let oldest = self.sequence.wrapping_sub(self.depth - 4);
+        let sides = (0..self.depth - 3).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
             let own = self.record(self.rank, sequence).get(sequence)?;
             let theirs = self.record(peer, sequence).get(sequence)?;
             let differ = (own.1, own.2) != (theirs.1, theirs.2);
@@ -423,7 +426,7 @@ impl Ring {
             None => format!(
                 "{low} and {high} have called different operations on communicator {}, more than {} operations ago",
                 self.id,
-                SLOTS - 4
+                self.depth - 4
             ),
         };
         self.job.end(&crate::job::Reason::mismatch(text), None)

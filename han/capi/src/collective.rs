@@ -9,7 +9,7 @@ use crate::error::Outcome;
 use crate::gate;
 use crate::handle::Handle;
 use crate::process::Process;
-use crate::request::{Request, open, persist};
+use crate::request::{Request, has_room, open, persist};
 use han::{Call, Communicator, UserOperator};
 use std::ffi::c_int;
 
@@ -42,6 +42,8 @@ fn non_blocking(
         request.check("request")?;
         let communicator = process.communicator(comm)?;
         let call = build(process, communicator)?;
+        // Refused before anything is under way: an error tells the caller that the buffers are free.
+        has_room(process)?;
         let started = communicator.start(call)?;
         request.set(open(process, started)?);
         Ok(())

@@ -87,6 +87,11 @@ impl<T: Kind> Slab<T> {
         Self { slots: Vec::new(), free: Vec::new() }
     }
 
+    /// Whether another value can be taken in.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < 1 << INDEX_BITS
+    }
+
     /// Takes the value in and gives its handle, or `None` if all handles of this kind are in use.
     pub(crate) fn insert(&mut self, value: T) -> Option<Handle<T>> {
         let index = match self.free.pop() {

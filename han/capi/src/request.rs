@@ -32,6 +32,11 @@ impl Request {
     }
 }
 
+/// Whether the table can take another request.
+pub(crate) fn has_room(process: &Process) -> Outcome {
+    if process.requests.has_room() { Ok(()) } else { Err(too_many()) }
+}
+
 /// Takes a started operation into the table.
 pub(crate) fn open(process: &mut Process, started: RawRequest) -> Outcome<Handle<Request>> {
     process.requests.insert(Request::Once(started)).ok_or_else(too_many)

@@ -13,7 +13,7 @@ use han::{Communicator, Context, Element, Op, Operator, Request, UserOperator, w
 
 const RANKS: usize = 5;
 /// Operations under each of the settings.
-const OPERATIONS: usize = 5_000;
+const OPERATIONS: usize = 2_500;
 /// Groups alive at a time, the world included.
 const MAX_GROUPS: usize = 6;
 

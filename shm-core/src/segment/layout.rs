@@ -7,7 +7,8 @@ use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Slot, Watermark};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
 /// Raised when the meaning of a field changes without its place changing.
 pub const VERSION: u32 = 1;
-/// Slots of every rank: steps without cells that may be in flight.
+/// Slots of every rank: steps without cells that may be in flight. Half of them are used where every rank
+/// has a core to itself.
 pub const SLOTS: u32 = 128;
 /// Cells of every rank: steps with cells that may be in flight, one cell each.
 pub const CELLS: u32 = 64;
@@ -114,7 +115,7 @@ const _: () = assert!(size_of::<RankStatus>() == 128);
 const _: () = assert!(size_of::<AbortRecord>() == 640);
 const _: () = assert!(size_of::<Bell>() == 128);
 const _: () =
-    assert!(SLOTS.is_power_of_two() && CELLS.is_power_of_two() && CELLS <= SLOTS && HISTORY.is_power_of_two());
+    assert!(SLOTS.is_power_of_two() && CELLS.is_power_of_two() && CELLS <= SLOTS / 2 && HISTORY.is_power_of_two());
 // Each operation takes at least one step, and no rank enters one that lies more than SLOTS ahead of
 // what all have consumed; so no record is written again while a peer may look at it.
 const _: () = assert!(HISTORY >= 2 * SLOTS as usize);

@@ -54,17 +54,6 @@ impl<const WORDS: usize> Slot<WORDS> {
         self.control.store(control, Ordering::Release);
     }
 
-    /// Asks for the lines in exclusive state, so that the owner's next writing finds them here: until
-    /// then they are shared with the readers of the slot's last step.
-    #[inline]
-    pub fn prefetch_for_write(&self) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
-        // SAFETY: a prefetch changes no memory and no flags and cannot fault.
-        unsafe {
-            core::arch::asm!("prefetchw [{}]", in(reg) self, options(nostack, preserves_flags, readonly));
-        }
-    }
-
     /// Asks for the lines to read, for a reader that expects to find them published.
     #[inline]
     pub fn prefetch_for_read(&self) {
