@@ -229,7 +229,7 @@ impl Ring {
                 least = consumed;
             }
             let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
-            let common = if before(entered, self.sequence) { entered } else { self.sequence };
+            let (common, _) = order(entered, self.sequence);
             let (own, theirs) = (self.record(self.rank, common), self.record(peer, common));
             if let (Some(own), Some(theirs)) = (own.get(common), theirs.get(common))
                 && own != theirs
@@ -405,9 +405,13 @@ impl Ring {
     /// Finds the first operation in which this rank and `peer` differ, and ends the job with it.
     #[cold]
     fn explain_mismatch(&self, peer: usize) -> Error {
-        // Older records may be written over meanwhile.
-        let oldest = self.sequence.wrapping_sub(self.depth - 4);
-        let sides = (0..self.depth - 3).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
+        let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
+        let (slower, faster) = order(entered, self.sequence);
+        // From the oldest record that nobody writes over meanwhile to the newest that both have.
+        let kept = 2 * self.depth - 4;
+        let oldest = faster.wrapping_sub(kept);
+        let common = slower.wrapping_sub(oldest).wrapping_add(1);
+        let sides = (0..common.min(kept)).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
             let own = self.record(self.rank, sequence).get(sequence)?;
             let theirs = self.record(peer, sequence).get(sequence)?;
             let differ = (own.1, own.2) != (theirs.1, theirs.2);
@@ -425,8 +429,7 @@ impl Ring {
             }
             None => format!(
                 "{low} and {high} have called different operations on communicator {}, more than {} operations ago",
-                self.id,
-                self.depth - 4
+                self.id, kept
             ),
         };
         self.job.end(&crate::job::Reason::mismatch(text), None)
@@ -467,6 +470,11 @@ pub(crate) unsafe fn copy_small(to: *mut u8, from: *const u8, bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
+}
+
+/// The earlier of two sequence numbers, then the later.
+fn order(a: u32, b: u32) -> (u32, u32) {
+    if before(a, b) { (a, b) } else { (b, a) }
 }
 
 /// Folds an operation's signature into the chain of all before it.

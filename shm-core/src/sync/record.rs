@@ -44,9 +44,11 @@ impl OpRecord {
         if self.sequence.load(Ordering::Acquire) != sequence {
             return None;
         }
-        let packed = self.packed.load(Ordering::Relaxed);
-        let count = self.count.load(Ordering::Relaxed);
-        Some((self.chain.load(Ordering::Relaxed), packed, count))
+        // Acquire keeps the second look at the sequence behind them.
+        let packed = self.packed.load(Ordering::Acquire);
+        let count = self.count.load(Ordering::Acquire);
+        let chain = self.chain.load(Ordering::Acquire);
+        (self.sequence.load(Ordering::Relaxed) == sequence).then_some((chain, packed, count))
     }
 }
 
