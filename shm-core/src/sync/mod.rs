@@ -15,6 +15,7 @@ mod watermark;
 
 pub use bell::Bell;
 pub use latch::Latch;
+#[cfg(not(loom))]
 pub(crate) use primitive::{AtomicU32, AtomicU64, Ordering};
 pub use record::OpRecord;
 pub use slot::Slot;
