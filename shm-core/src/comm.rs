@@ -227,7 +227,7 @@ impl LocalComm {
             job.backing(),
             crate::job::backings(job.settings()).iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             job.placement(),
-            crate::segment::layout::CELLS,
+            self.ring.cell_count(),
             self.ring.cell_bytes(),
             job.settings(),
         )

@@ -13,6 +13,8 @@ mod coll;
 #[cfg(not(loom))]
 pub mod comm;
 #[cfg(not(loom))]
+mod copy;
+#[cfg(not(loom))]
 pub mod error;
 #[cfg(not(loom))]
 pub mod exchange;

@@ -12,7 +12,9 @@ use crate::call::Signature;
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::job::Job;
-use crate::segment::layout::{CELLS, Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, whole_pages};
+use crate::segment::layout::{
+    CELLS, Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, cells_in_ring, whole_pages,
+};
 use crate::segment::{Place, Segment, Shape};
 use crate::sync::{OpRecord, Ordering, before};
 
@@ -31,6 +33,8 @@ pub(crate) struct Ring {
     flags: Vec<Place<RankFlags>>,
     cells: Vec<*mut u8>,
     cell_bytes: usize,
+    /// A power of two.
+    cell_count: usize,
     own_cores: bool,
     /// Slots in use: enough to let a writer run ahead of ranks that share its core; fewer where every
     /// rank has its own, so that slots and records of two ranks stay in the first cache.
@@ -64,7 +68,9 @@ impl Ring {
         let size = world.len();
         let cell_bytes = if size <= MANY_RANKS { PAGE } else { PAGE / 4 };
         let cells_at = whole_pages(size_of::<RankFlags>());
-        let stride = whole_pages(cells_at + CELLS as usize * cell_bytes);
+        let cell_count = cells_in_ring(size);
+        let ring_bytes = cell_count * cell_bytes;
+        let stride = whole_pages(cells_at + ring_bytes);
         let rank = exchange.rank();
         let mut peers: Vec<usize> = (0..size).filter(|&peer| peer != rank).collect();
         peers.sort_by_key(|&peer| !job.shares_core(world[peer]));
@@ -74,7 +80,6 @@ impl Ring {
         let mut segment = Segment::together(exchange, &shape, &[job.backing()])?;
         segment.forget_file();
         let flags = (0..size).map(|r| segment.place(first + r * stride)).collect();
-        let ring_bytes = CELLS as usize * cell_bytes;
         let cells = (0..size).map(|r| segment.bytes_at(first + r * stride + cells_at, ring_bytes)).collect();
         Ok(Self {
             own_cores: job.own_cores(),
@@ -83,6 +88,7 @@ impl Ring {
             flags,
             cells,
             cell_bytes,
+            cell_count,
             rank,
             world,
             peers,
@@ -140,6 +146,10 @@ impl Ring {
 
     pub(crate) fn cell_bytes(&self) -> usize {
         self.cell_bytes
+    }
+
+    pub(crate) fn cell_count(&self) -> usize {
+        self.cell_count
     }
 
     pub(crate) fn sequence(&self) -> u32 {
@@ -274,7 +284,7 @@ impl Ring {
     #[inline]
     pub(crate) fn cells(&self, rank: usize, span: Span) -> *mut u8 {
         // In bounds: a span lies within the ring, whose length was checked when the pointer was made.
-        self.cells[rank].wrapping_add((span.step % CELLS) as usize * self.cell_bytes)
+        self.cells[rank].wrapping_add((span.step as usize % self.cell_count) * self.cell_bytes)
     }
 
     /// Every rank's payload beside its flag of `span`, in rank order, with `own` for this rank's.
@@ -411,7 +421,7 @@ impl Ring {
         let kept = 2 * self.depth - 4;
         let oldest = faster.wrapping_sub(kept);
         let common = slower.wrapping_sub(oldest).wrapping_add(1);
-        let sides = (0..common.min(kept)).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
+        let sides = (0..common.min(kept + 1)).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
             let own = self.record(self.rank, sequence).get(sequence)?;
             let theirs = self.record(peer, sequence).get(sequence)?;
             let differ = (own.1, own.2) != (theirs.1, theirs.2);

@@ -5,6 +5,7 @@
 use crate::call::Call;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::{Poll, Progress, wait_for};
+use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span, copy_small};
 
@@ -84,14 +85,14 @@ impl Progress for Pipelined<'_> {
                 // SAFETY: in the call's buffer, whose length the chunks were cut from.
                 let from = unsafe { self.call.send.add(offset) };
                 // SAFETY: nobody reads these cells until they are published; the span has room.
-                unsafe { cells.copy_from_nonoverlapping(from, bytes) };
+                unsafe { copy(cells, from, bytes) };
                 ring.publish(span);
             } else {
                 wait_for!(ring.published(self.call.root, span)?);
                 // SAFETY: in the call's buffer, as above.
                 let to = unsafe { self.call.recv.add(offset) };
                 // SAFETY: published, and kept until this rank has consumed the span.
-                unsafe { to.copy_from_nonoverlapping(cells, bytes) };
+                unsafe { copy(to, cells, bytes) };
                 ring.consumed(span.end());
             }
             self.span = None;

@@ -6,6 +6,7 @@ use crate::call::{Call, Collective};
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress};
+use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 
@@ -59,7 +60,7 @@ impl<'a> Reduce<'a> {
             let from = unsafe { self.call.send.add(self.chunks.offset(self.put)) };
             let to = ring.cells(ring.rank(), span);
             // SAFETY: nobody reads these cells until they are published; the span has room.
-            unsafe { to.copy_from_nonoverlapping(from, self.chunks.bytes(self.put)) };
+            unsafe { copy(to, from, self.chunks.bytes(self.put)) };
             ring.publish(span);
         }
         self.put += 1;

@@ -10,6 +10,7 @@ use crate::call::{Call, Collective};
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress};
+use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 
@@ -85,7 +86,7 @@ impl<'a> Reduce<'a> {
             // SAFETY: in this chunk's cells.
             let to = unsafe { cells.add(part.start) };
             // SAFETY: nobody reads these cells until they are published; the span has room.
-            unsafe { to.copy_from_nonoverlapping(from, part.len()) };
+            unsafe { copy(to, from, part.len()) };
         }
         ring.publish(parts);
         self.put += 1;
@@ -136,7 +137,7 @@ impl<'a> Reduce<'a> {
             // SAFETY: in the call's buffer, which this rank has because it receives.
             let to = unsafe { self.call.recv.add(at) };
             // SAFETY: the result was just written; user memory does not overlap the segment.
-            unsafe { to.copy_from_nonoverlapping(result, slice.len()) };
+            unsafe { copy(to, result, slice.len()) };
         }
     }
 
@@ -154,7 +155,7 @@ impl<'a> Reduce<'a> {
             // SAFETY: in the call's buffer, which this rank has because it receives.
             let to = unsafe { self.call.recv.add(self.chunks.offset(self.done) + slice.start) };
             // SAFETY: published, and kept until this rank has consumed the span.
-            unsafe { to.copy_from_nonoverlapping(ring.cells(peer, results), slice.len()) };
+            unsafe { copy(to, ring.cells(peer, results), slice.len()) };
             self.next_result += 1;
         }
         ring.consumed(results.end());

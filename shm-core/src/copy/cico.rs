@@ -1,0 +1,82 @@
+//! Copies between user memory and cells.
+//!
+//! The C library copies a few KiB and more by `rep movsb`, which is slow on lines that another core has
+//! just written (4 KiB bcast between two cores: 470 ns against 230 by vector loads and stores).
+#![allow(unsafe_code)] // raw copies between user memory and memory that other processes map
+
+/// Copies `bytes` from `from` to `to`.
+///
+/// # Safety
+/// Both are valid for `bytes` and do not overlap; nobody writes to `from` meanwhile, and nobody else
+/// touches `to`.
+#[inline]
+pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if bytes >= LEAST_VECTORED && std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: AVX2 is there; the rest is the caller's promise.
+        return unsafe { copy_avx2(to, from, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { to.copy_from_nonoverlapping(from, bytes) };
+}
+
+/// Below this the C library uses vector registers itself.
+#[cfg(target_arch = "x86_64")]
+const LEAST_VECTORED: usize = 512;
+
+/// # Safety
+/// As for [`copy`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[allow(clippy::cast_ptr_alignment)] // unaligned loads and stores
+unsafe fn copy_avx2(to: *mut u8, from: *const u8, bytes: usize) {
+    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
+    /// Bytes of one round: four registers.
+    const ROUND: usize = 4 * size_of::<__m256i>();
+
+    let whole = bytes - bytes % ROUND;
+    let mut at = 0;
+    while at < whole {
+        let source = from.wrapping_add(at).cast::<__m256i>();
+        let target = to.wrapping_add(at).cast::<__m256i>();
+        // SAFETY: a whole round lies within `bytes`; loads of any alignment.
+        let a = unsafe { _mm256_loadu_si256(source) };
+        // SAFETY: the same.
+        let b = unsafe { _mm256_loadu_si256(source.wrapping_add(1)) };
+        // SAFETY: the same.
+        let c = unsafe { _mm256_loadu_si256(source.wrapping_add(2)) };
+        // SAFETY: the same.
+        let d = unsafe { _mm256_loadu_si256(source.wrapping_add(3)) };
+        // SAFETY: a whole round lies within `bytes`; stores of any alignment.
+        unsafe { _mm256_storeu_si256(target, a) };
+        // SAFETY: the same.
+        unsafe { _mm256_storeu_si256(target.wrapping_add(1), b) };
+        // SAFETY: the same.
+        unsafe { _mm256_storeu_si256(target.wrapping_add(2), c) };
+        // SAFETY: the same.
+        unsafe { _mm256_storeu_si256(target.wrapping_add(3), d) };
+        at += ROUND;
+    }
+    let rest = bytes - whole;
+    // SAFETY: the rest of both, after `whole` bytes.
+    unsafe { to.wrapping_add(whole).copy_from_nonoverlapping(from.wrapping_add(whole), rest) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_and_alignment_is_copied_and_nothing_else() {
+        let source: Vec<u8> = (0..5000).map(|i| u8::try_from(i % 251).unwrap_or(0)).collect();
+        for bytes in (0..300).chain([511, 512, 513, 639, 640, 641, 4095, 4096, 4100]) {
+            for (from, to) in [(0, 0), (1, 0), (0, 3), (16, 48), (31, 33)] {
+                let mut target = vec![255u8; 5000];
+                // SAFETY: both vectors have room for the offset and `bytes`.
+                unsafe { copy(target.as_mut_ptr().wrapping_add(to), source.as_ptr().wrapping_add(from), bytes) };
+                assert_eq!(target[to..to + bytes], source[from..from + bytes], "{bytes} bytes {from} to {to}");
+                assert!(target[..to].iter().chain(&target[to + bytes..]).all(|&byte| byte == 255));
+            }
+        }
+    }
+}
