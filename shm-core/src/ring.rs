@@ -6,17 +6,19 @@
 //! rank. A rank may write to a step's place once every rank has consumed the step that had it before.
 #![allow(unsafe_code)] // reads and writes memory that other processes map
 
+mod agreement;
+
 use std::rc::Rc;
 
 use crate::call::Signature;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::job::Job;
 use crate::segment::layout::{
     CELLS, Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, cells_in_ring, whole_pages,
 };
 use crate::segment::{Place, Segment, Shape};
-use crate::sync::{OpRecord, Ordering, before};
+use crate::sync::before;
 
 /// Steps that a reader fetches in advance from a writer that is ahead of it.
 const PREFETCH_STEPS: u32 = 4;
@@ -152,10 +154,6 @@ impl Ring {
         self.cell_count
     }
 
-    pub(crate) fn sequence(&self) -> u32 {
-        self.sequence
-    }
-
     #[inline]
     fn flags(&self, rank: usize) -> &RankFlags {
         // SAFETY: the place was made by the segment that this ring keeps mapped.
@@ -165,22 +163,6 @@ impl Ring {
     #[inline]
     fn slot(&self, rank: usize, step: u32) -> &StepSlot {
         &self.flags(rank).slots[(step % self.depth) as usize]
-    }
-
-    /// Begins an operation: from here on peers can see what this rank does.
-    #[inline]
-    pub(crate) fn enter(&mut self, signature: Signature) {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.chain = mix(self.chain, signature);
-        self.signature = signature;
-        let own = self.flags(self.rank);
-        own.history[(self.sequence % (2 * self.depth)) as usize].enter(
-            self.sequence,
-            self.chain,
-            signature.packed,
-            signature.count,
-        );
-        own.entered.0.store(self.sequence, Ordering::Release);
     }
 
     /// Takes the next step with room for `bytes` in consecutive cells (0: the slot alone).
@@ -238,14 +220,7 @@ impl Ring {
             if before(consumed, least) {
                 least = consumed;
             }
-            let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
-            let (common, _) = order(entered, self.sequence);
-            let (own, theirs) = (self.record(self.rank, common), self.record(peer, common));
-            if let (Some(own), Some(theirs)) = (own.get(common), theirs.get(common))
-                && own != theirs
-            {
-                return Err(self.explain_mismatch(peer));
-            }
+            self.compare_with(peer)?;
         }
         self.recycled = least;
         Ok(())
@@ -377,73 +352,6 @@ impl Ring {
             self.recycled = self.step.wrapping_sub(1 << 29);
         }
     }
-
-    /// Ranks that have not entered this rank's operation.
-    pub(crate) fn not_entered(&self) -> Vec<usize> {
-        let entered = |rank: usize| self.flags(rank).entered.0.load(Ordering::Acquire);
-        (0..self.size()).filter(|&rank| before(entered(rank), self.sequence)).collect()
-    }
-
-    /// This rank's operation as messages name it.
-    pub(crate) fn operation(&self) -> String {
-        format!("{} #{} on communicator {}", self.signature, self.sequence, self.id)
-    }
-
-    pub(crate) fn signature(&self) -> Signature {
-        self.signature
-    }
-
-    /// Compares this rank's operation with what each peer says of the same one.
-    ///
-    /// # Errors
-    /// A peer does something else.
-    pub(crate) fn compare(&self) -> Result<()> {
-        let own = self.record(self.rank, self.sequence).get(self.sequence);
-        for peer in 0..self.size() {
-            let theirs = self.record(peer, self.sequence).get(self.sequence);
-            if theirs.is_some() && theirs != own {
-                return Err(self.explain_mismatch(peer));
-            }
-        }
-        Ok(())
-    }
-
-    fn record(&self, rank: usize, sequence: u32) -> &OpRecord {
-        &self.flags(rank).history[(sequence % (2 * self.depth)) as usize]
-    }
-
-    /// Finds the first operation in which this rank and `peer` differ, and ends the job with it.
-    #[cold]
-    fn explain_mismatch(&self, peer: usize) -> Error {
-        let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
-        let (slower, faster) = order(entered, self.sequence);
-        // From the oldest record that nobody writes over meanwhile to the newest that both have.
-        let kept = 2 * self.depth - 4;
-        let oldest = faster.wrapping_sub(kept);
-        let common = slower.wrapping_sub(oldest).wrapping_add(1);
-        let sides = (0..common.min(kept + 1)).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
-            let own = self.record(self.rank, sequence).get(sequence)?;
-            let theirs = self.record(peer, sequence).get(sequence)?;
-            let differ = (own.1, own.2) != (theirs.1, theirs.2);
-            let name = |(_, packed, count): (u32, u64, u64)| Signature { packed, count }.to_string();
-            differ.then(|| (sequence, name(own), name(theirs)))
-        });
-        // Both sides in the order of their ranks, so that the text is the same whoever finds it.
-        let (low, high) = (self.rank.min(peer), self.rank.max(peer));
-        let (low, high) = (self.job.name(self.world[low]), self.job.name(self.world[high]));
-        let text = match sides {
-            Some((sequence, own, theirs)) => {
-                let (first, second) = if self.rank < peer { (own, theirs) } else { (theirs, own) };
-                let id = self.id;
-                format!("operation #{sequence} on communicator {id}: {low} called {first}, but {high} called {second}")
-            }
-            None => format!(
-                "{low} and {high} have called different operations on communicator {}, more than {} operations ago",
-                self.id, kept
-            ),
-        };
-        self.job.end(&crate::job::Reason::mismatch(text), None)
-    }
 }
 
 /// A step with its consecutive cells.
@@ -479,39 +387,5 @@ pub(crate) unsafe fn copy_small(to: *mut u8, from: *const u8, bytes: usize) {
     } else {
         // SAFETY: the caller's promise.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
-    }
-}
-
-/// The earlier of two sequence numbers, then the later.
-fn order(a: u32, b: u32) -> (u32, u32) {
-    if before(a, b) { (a, b) } else { (b, a) }
-}
-
-/// Folds an operation's signature into the chain of all before it.
-#[inline]
-fn mix(chain: u32, signature: Signature) -> u32 {
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut hash = (u64::from(chain) ^ signature.packed).wrapping_mul(ODD);
-    hash = (hash ^ (hash >> 29) ^ signature.count).wrapping_mul(ODD);
-    #[allow(clippy::cast_possible_truncation)] // the upper half is the better mixed one
-    let folded = (hash >> 32) as u32;
-    // Never 0, which is what a slot holds that was never published.
-    folded | 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_chain_tells_signatures_apart() {
-        let signature = |packed, count| Signature { packed, count };
-        let a = mix(0, signature(1, 0));
-        assert_ne!(a, mix(0, signature(2, 0)));
-        assert_ne!(a, mix(0, signature(1, 1)));
-        assert_ne!(mix(a, signature(1, 0)), a);
-        let ab = mix(mix(0, signature(1, 5)), signature(2, 5));
-        let ba = mix(mix(0, signature(2, 5)), signature(1, 5));
-        assert_ne!(ab, ba, "order matters");
     }
 }
