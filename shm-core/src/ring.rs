@@ -22,6 +22,8 @@ use crate::sync::before;
 
 /// Steps that a reader fetches in advance from a writer that is ahead of it.
 const PREFETCH_STEPS: u32 = 4;
+/// Peers from which slots are fetched in advance at a time: a core has few loads in flight.
+const FEW_PEERS: usize = 3;
 /// Steps by which a rank's watermark may lag behind: no writer waits for the last ones.
 const MARK_LAG: u32 = 8;
 
@@ -303,6 +305,14 @@ impl Ring {
     pub(crate) fn prefetch_ahead(&self, peer: usize, span: Span) {
         for ahead in 1..=PREFETCH_STEPS {
             self.slot(peer, span.step.wrapping_add(ahead)).prefetch_for_read();
+        }
+    }
+
+    /// As [`prefetch_ahead`](Self::prefetch_ahead), from all peers if they are few.
+    #[inline]
+    pub(crate) fn prefetch_ahead_of_all(&self, span: Span) {
+        for &peer in self.peers.iter().take(FEW_PEERS) {
+            self.prefetch_ahead(peer, span);
         }
     }
 

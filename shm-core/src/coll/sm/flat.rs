@@ -14,12 +14,14 @@ pub(crate) struct Reduce<'a> {
     span: Span,
     announced: bool,
     next: usize,
+    /// Somebody was looked for in vain.
+    waited: bool,
 }
 
 impl<'a> Reduce<'a> {
     #[inline]
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        Self { call, span: ring.take(0), announced: false, next: 0 }
+        Self { call, span: ring.take(0), announced: false, next: 0, waited: false }
     }
 
     /// Reduces what all ranks have published.
@@ -48,8 +50,15 @@ impl Progress for Reduce<'_> {
         }
         if receives {
             while let Some(&peer) = ring.peers().get(self.next) {
-                wait_for!(ring.published(peer, self.span)?);
+                if !ring.published(peer, self.span)? {
+                    self.waited = true;
+                    return Ok(Poll::Pending);
+                }
                 self.next += 1;
+            }
+            if !everywhere && !self.waited {
+                // All others are ahead of this root, and have probably published what follows.
+                ring.prefetch_ahead_of_all(self.span);
             }
             self.finish(ring);
             ring.all_have_reached(self.span.step);
