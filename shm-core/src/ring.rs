@@ -11,6 +11,7 @@ mod agreement;
 use std::rc::Rc;
 
 use crate::call::Signature;
+use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::job::Job;
@@ -247,8 +248,36 @@ impl Ring {
         self.slot(self.rank, span.step).write(|to| {
             // SAFETY: the slot has room for INLINE_BYTES, only this rank writes to it, nobody reads it
             // before it is published, and user memory does not overlap the segment.
-            unsafe { copy_small(to, from, bytes) }
+            unsafe { copy(to, from, bytes) }
         });
+    }
+
+    /// Takes the next step with room for a payload of at most a cell.
+    #[inline]
+    pub(crate) fn take_payload(&mut self, bytes: usize) -> Span {
+        self.take(if bytes <= INLINE_BYTES { 0 } else { bytes })
+    }
+
+    /// Copies `bytes` at `from` into this rank's part of `span`: beside the flag, or else into its cell.
+    ///
+    /// # Safety
+    /// As for [`put_inline`](Self::put_inline), for at most the bytes that the span was taken for.
+    #[inline]
+    pub(crate) unsafe fn put_payload(&self, span: Span, from: *const u8, bytes: usize) {
+        if bytes <= INLINE_BYTES {
+            // SAFETY: the caller's promise.
+            unsafe { self.put_inline(span, from, bytes) };
+        } else {
+            // SAFETY: the cell has room for the span's bytes, only this rank writes to it, and nobody
+            // reads it before it is published.
+            unsafe { copy(self.cells(self.rank, span), from, bytes) };
+        }
+    }
+
+    /// Where `rank` has put a payload of `bytes` in `span`.
+    #[inline]
+    pub(crate) fn payload(&self, rank: usize, span: Span, bytes: usize) -> *const u8 {
+        if bytes <= INLINE_BYTES { self.inline(rank, span) } else { self.cells(rank, span) }
     }
 
     /// The payload beside `rank`'s flag of `span`.
@@ -264,12 +293,13 @@ impl Ring {
         self.cells[rank].wrapping_add((span.step as usize % self.cell_count) * self.cell_bytes)
     }
 
-    /// Every rank's payload beside its flag of `span`, in rank order, with `own` for this rank's.
+    /// Every rank's payload of `bytes` in `span`, in rank order, with `own` for this rank's.
     #[inline]
-    pub(crate) fn all_inline(&mut self, span: Span, own: *const u8) -> &[*const u8] {
+    pub(crate) fn payloads(&mut self, span: Span, bytes: usize, own: *const u8) -> &[*const u8] {
         let mut sources = std::mem::take(&mut self.sources);
         sources.clear();
-        sources.extend((0..self.size()).map(|rank| if rank == self.rank { own } else { self.inline(rank, span) }));
+        let payload = |rank| if rank == self.rank { own } else { self.payload(rank, span, bytes) };
+        sources.extend((0..self.size()).map(payload));
         self.sources = sources;
         &self.sources
     }
@@ -380,22 +410,5 @@ impl Span {
     #[inline]
     pub(crate) fn end(self) -> u32 {
         self.step.wrapping_add(self.cells)
-    }
-}
-
-/// Copies a payload that rides beside a flag; the commonest sizes without a call.
-///
-/// # Safety
-/// As for `copy_nonoverlapping`.
-#[inline]
-pub(crate) unsafe fn copy_small(to: *mut u8, from: *const u8, bytes: usize) {
-    if bytes == 8 {
-        // SAFETY: both are valid for 8 bytes by the caller's promise.
-        let word = unsafe { from.cast::<u64>().read_unaligned() };
-        // SAFETY: the same.
-        unsafe { to.cast::<u64>().write_unaligned(word) };
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 }

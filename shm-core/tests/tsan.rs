@@ -67,7 +67,7 @@ fn trees() -> Settings {
 
 #[test]
 fn flat() {
-    form(&heap(), "sm/flat", &[0, 1, 15]);
+    form(&heap(), "sm/flat", &[0, 1, 15, 16, 512]);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn tree() {
 
 #[test]
 fn direct() {
-    form(&heap(), "sm/direct", &[16, 513, 1023]);
+    form(&heap(), "sm/direct", &[513, 1023]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Bcast: flat beside the flag, or pipelined through the root's cells. The root waits for nobody
+//! Bcast: flat beside the flag or in one cell, or pipelined through the root's cells. The root waits for nobody
 //! until its ring is full.
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
@@ -7,9 +7,9 @@ use crate::coll::sm::chunks::Chunks;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::cico::copy;
 use crate::error::Result;
-use crate::ring::{Ring, Span, copy_small};
+use crate::ring::{Ring, Span};
 
-/// One step: the root's flag carries the payload, all others read it.
+/// One step: the root's flag carries the payload or announces its cell, all others read it.
 #[derive(Debug)]
 pub(crate) struct Flat<'a> {
     call: Call<'a>,
@@ -21,7 +21,8 @@ pub(crate) struct Flat<'a> {
 impl<'a> Flat<'a> {
     #[inline]
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        Self { call, span: ring.take(0), waited: false }
+        let span = ring.take_payload(call.bytes());
+        Self { call, span, waited: false }
     }
 }
 
@@ -31,9 +32,9 @@ impl Progress for Flat<'_> {
         let bytes = self.call.bytes();
         if ring.rank() == self.call.root {
             wait_for!(ring.may_write(self.span)?);
-            // SAFETY: just allowed, not yet published; the form is chosen for at most INLINE_BYTES,
-            // and the call's buffer holds `bytes`.
-            unsafe { ring.put_inline(self.span, self.call.send, bytes) };
+            // SAFETY: just allowed, not yet published; the span was taken for `bytes`, which the call's
+            // buffer holds.
+            unsafe { ring.put_payload(self.span, self.call.send, bytes) };
             ring.publish(self.span);
         } else {
             if !ring.published(self.call.root, self.span)? {
@@ -43,10 +44,10 @@ impl Progress for Flat<'_> {
             if !self.waited {
                 ring.prefetch_ahead(self.call.root, self.span);
             }
-            let from = ring.inline(self.call.root, self.span);
+            let from = ring.payload(self.call.root, self.span, bytes);
             // SAFETY: the root has published `bytes` there (same signature), and does not write again
             // before `leave`; the call's buffer is valid for writing them.
-            unsafe { copy_small(self.call.recv, from, bytes) };
+            unsafe { copy(self.call.recv, from, bytes) };
         }
         ring.leave();
         Ok(Poll::Ready(()))

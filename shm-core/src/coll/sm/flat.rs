@@ -1,5 +1,5 @@
-//! Reduce and allreduce of small vectors in one step: each rank publishes its vector beside its
-//! flag; the root, or every rank, reads all of them and reduces in rank order. One flag's way.
+//! Reduce and allreduce of small vectors in one step: each rank publishes its vector beside its flag
+//! or in one cell; the root, or every rank, reads all of them and reduces in rank order. One flag's way.
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
 use crate::call::{Call, Collective};
@@ -21,14 +21,17 @@ pub(crate) struct Reduce<'a> {
 impl<'a> Reduce<'a> {
     #[inline]
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        Self { call, span: ring.take(0), announced: false, next: 0, waited: false }
+        let span = ring.take_payload(call.bytes());
+        // Nobody reads what the root of a reduce has.
+        let announced = call.collective == Collective::Reduce && ring.rank() == call.root;
+        Self { call, span, announced, next: 0, waited: false }
     }
 
     /// Reduces what all ranks have published.
     #[inline]
     fn finish(&self, ring: &mut Ring) {
         let Some(op) = &self.call.op else { return };
-        let from = ring.all_inline(self.span, self.call.send);
+        let from = ring.payloads(self.span, self.call.bytes(), self.call.send);
         // SAFETY: every rank has published as many bytes (same signature) and keeps them until this
         // rank leaves; `recv` is this rank's, valid for as many, and may only be `send`.
         unsafe { fold(op, self.call.datatype, self.call.recv, from, self.call.bytes()) };
@@ -42,9 +45,9 @@ impl Progress for Reduce<'_> {
         let receives = everywhere || ring.rank() == self.call.root;
         if !self.announced {
             wait_for!(ring.may_write(self.span)?);
-            // SAFETY: just allowed, not yet published; the form is chosen for at most INLINE_BYTES,
-            // and `send` holds the call's bytes.
-            unsafe { ring.put_inline(self.span, self.call.send, self.call.bytes()) };
+            // SAFETY: just allowed, not yet published; the span was taken for the call's bytes, which
+            // `send` holds.
+            unsafe { ring.put_payload(self.span, self.call.send, self.call.bytes()) };
             ring.publish(self.span);
             self.announced = true;
         }

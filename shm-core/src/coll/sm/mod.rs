@@ -3,7 +3,7 @@
 //!
 //! | form | payload | steps | who reads whom |
 //! |---|---|---|---|
-//! | `flat` | beside the flag | 1 | all read the root, or the root reads all, or all read all |
+//! | `flat` | beside the flag, or one cell | 1 | all read the root, or the root reads all, or all read all |
 //! | `tree` | beside the flag | 1 or 2 | radix-8 trees, for many ranks |
 //! | `direct` | cells | 1 a chunk | as `flat`, pipelined by chunks |
 //! | `slice` | cells | 2 a chunk | each rank reduces its slice of every chunk from all ranks' cells |
@@ -55,10 +55,11 @@ pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
     if size == 1 {
         return Form::Alone;
     }
-    if bytes <= INLINE_BYTES {
+    if bytes <= ring.cell_bytes() {
         // A tree adds partial sums; and where ranks share cores each of its levels costs switches.
         let partial = matches!(call.collective, Collective::Reduce | Collective::Allreduce);
-        let tree = size >= settings.tree_min_ranks && ring.own_cores() && !(partial && settings.reproducible);
+        let many = size >= settings.tree_min_ranks && ring.own_cores();
+        let tree = many && bytes <= INLINE_BYTES && !(partial && settings.reproducible);
         return if tree { Form::Tree } else { Form::Flat };
     }
     match call.collective {
