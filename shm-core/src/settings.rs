@@ -14,8 +14,8 @@ pub struct Settings {
     pub backing: Option<Backing>,
     /// Largest pipelined piece of a message.
     pub chunk_bytes: usize,
-    /// Allreduce up to this size per rank lets every rank read every vector; larger ones are reduced
-    /// by slices.
+    /// Reductions of smaller vectors let every rank read every vector; larger ones are reduced by
+    /// slices (by two ranks from 32 times this size on; reduce only where every rank has a core).
     pub slice_min_bytes: usize,
     /// From this many ranks on, small messages travel along trees, if every rank has a core.
     pub tree_min_ranks: usize,
@@ -57,7 +57,7 @@ const MAX_SPINS: u32 = 1_000_000;
 pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
     ("chunk_bytes", "largest pipelined piece of a message, a power of two from 4096 to 65536"),
-    ("slice_min_bytes", "from this size on, reductions are shared out by slices"),
+    ("slice_min_bytes", "from this size on, reductions are shared out by slices (two ranks: 32 times)"),
     ("tree_min_ranks", "from this many ranks on, small messages travel along trees"),
     ("assume_own_cores", "whether every rank has a core to itself: auto, 0 or 1"),
     ("spins", "polls before the core is first given away: auto or a number"),

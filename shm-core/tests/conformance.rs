@@ -112,11 +112,16 @@ fn trees_are_exact() {
 
 #[test]
 fn other_thresholds_are_exact() {
-    for (chunk_bytes, slice_min_bytes) in [(4096, 0), (65536, usize::MAX)] {
+    for (chunk_bytes, slice_min_bytes, own_cores) in
+        [(4096, 0, false), (16_384, 0, true), (65536, 0, true), (65536, usize::MAX, true)]
+    {
         let mut settings = heap();
+        // Decides the form of reduce; threads share cores all the same, so they must not spin.
+        settings.assume_own_cores = Some(own_cores);
+        settings.spins = Some(1);
         settings.chunk_bytes = chunk_bytes;
         settings.slice_min_bytes = slice_min_bytes;
-        let counts = [16, 500, 513, 9000, 40_000];
+        let counts = [16, 500, 513, 9000, 40_000, 100_000];
         for size in [2, 3, 4, 7] {
             ranks(size, &settings, |comm, _| every_collective(comm, &counts));
         }

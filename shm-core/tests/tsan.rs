@@ -85,7 +85,12 @@ fn direct() {
 #[test]
 fn slice() {
     // From the first size in slices to more than a ring of cells.
-    form(&heap(), "sm/slice", &[1024, 7001, 40_000]);
+    let mut settings = heap();
+    settings.slice_min_bytes = 0;
+    // Reduce by slices is for ranks with a core each.
+    settings.assume_own_cores = Some(true);
+    settings.spins = Some(1);
+    form(&settings, "sm/slice", &[1024, 7001, 40_000]);
 }
 
 /// So many small operations that every place of the ring is used several times, with ranks that run

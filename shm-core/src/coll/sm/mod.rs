@@ -64,14 +64,13 @@ pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
     }
     match call.collective {
         Collective::Barrier | Collective::Bcast => Form::Direct,
-        // With few ranks the root alone keeps up with what the others copy in.
-        Collective::Reduce if size <= 3 => Form::Direct,
+        // The root alone keeps up with a few ranks; and where ranks share cores, its own reading of all
+        // vectors costs less than the switches of slices.
+        Collective::Reduce if size <= 3 || !ring.own_cores() => Form::Direct,
         Collective::Reduce | Collective::Allreduce => {
-            if bytes < settings.slice_min_bytes {
-                Form::Direct
-            } else {
-                Form::Slice
-            }
+            // Slices save reading only from three ranks on; two gain from them when chunks leave the cache.
+            let least = if size == 2 { settings.slice_min_bytes.saturating_mul(32) } else { settings.slice_min_bytes };
+            if bytes < least { Form::Direct } else { Form::Slice }
         }
     }
 }
