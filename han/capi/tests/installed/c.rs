@@ -1,8 +1,6 @@
 //! Programs in C and C++.
 
-use crate::prefix::{
-    compile, compile_shared, han_run, passes, pkg_config, prefix, run, succeed, with_archive, with_library,
-};
+use crate::prefix::{compile, compile_shared, han_run, passes, pkg_config, prefix, run, succeed, with_archive};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -43,7 +41,7 @@ fn wrong_arguments_give_codes() {
 fn ranks_find_each_other_by_a_callback() {
     let program = program("oob");
     for ranks in [1, 2, 3, 5] {
-        let text = succeed(with_library(&program).arg(ranks.to_string()));
+        let text = succeed(Command::new(&program).arg(ranks.to_string()));
         assert_eq!(text.trim(), format!("passed on {ranks} ranks"));
     }
 }
@@ -51,7 +49,7 @@ fn ranks_find_each_other_by_a_callback() {
 #[test]
 fn without_a_launcher_the_world_is_one_rank() {
     let program = compile_shared("cc", "tests/c/communicators.c", "communicators-alone", &FLAGS);
-    assert_eq!(succeed(&mut with_library(program)).trim(), "passed on 1 ranks");
+    assert_eq!(succeed(&mut Command::new(program)).trim(), "passed on 1 ranks");
 }
 
 /// Runs `failures MODE` on 3 ranks; all of them but `absent` must have seen it.

@@ -94,16 +94,9 @@ pub(crate) fn compile_shared(compiler: &str, file: &str, name: &str, flags: &[&s
     compile(compiler, file, name, flags, &pkg_config(&["--cflags", "--libs"]))
 }
 
-/// A command that finds the installed library at run time.
-pub(crate) fn with_library(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", prefix().join("lib"));
-    command
-}
-
 /// `han run -n RANKS -- PROGRAM ARGUMENTS`.
 pub(crate) fn han_run(ranks: usize, program: &Path, arguments: &[&str]) -> Command {
-    let mut command = with_library(prefix().join("bin/han"));
+    let mut command = Command::new(prefix().join("bin/han"));
     command.args(["run", "-n", &ranks.to_string(), "--timeout", TIMEOUT_SECONDS, "--"]);
     command.arg(program).args(arguments);
     command
@@ -111,7 +104,7 @@ pub(crate) fn han_run(ranks: usize, program: &Path, arguments: &[&str]) -> Comma
 
 /// `mpiexec.hydra -n RANKS PROGRAM`.
 pub(crate) fn hydra(ranks: usize, program: &Path) -> Command {
-    let mut command = with_library("mpiexec.hydra");
+    let mut command = Command::new("mpiexec.hydra");
     command.env("MPIEXEC_TIMEOUT", TIMEOUT_SECONDS);
     command.args(["-n", &ranks.to_string()]).arg(program);
     command
