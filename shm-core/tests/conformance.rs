@@ -130,8 +130,12 @@ fn other_thresholds_are_exact() {
 
 #[test]
 fn many_ranks_are_exact() {
-    for size in [33, 256] {
-        ranks(size, &heap(), |comm, _| {
+    // Flat, as threads share cores; and in trees, as if they did not.
+    let mut trees = heap();
+    trees.assume_own_cores = Some(true);
+    trees.spins = Some(1);
+    for (size, settings) in [(33, heap()), (256, heap()), (33, trees.clone()), (256, trees)] {
+        ranks(size, &settings, |comm, _| {
             let (rank, size) = (comm.rank(), comm.size());
             for count in [1, 15, 16, 3000] {
                 let mut buffer = vector(rank, count, 1);
@@ -141,6 +145,11 @@ fn many_ranks_are_exact() {
                 let mut buffer = vector(rank, count, 2);
                 comm.run(Call::bcast(&mut buffer, root), idle).unwrap();
                 assert_eq!(buffer, vector(root, count, 2), "bcast of {count}");
+                let mut buffer = vector(rank, count, 3);
+                comm.run(Call::reduce_in_place(&mut buffer, Operator::Sum.into(), root), idle).unwrap();
+                if rank == root {
+                    assert_eq!(buffer, sum(size, count, 3), "reduce of {count}");
+                }
             }
             comm.run(Call::barrier(), idle).unwrap();
         });
