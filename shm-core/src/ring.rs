@@ -366,6 +366,21 @@ impl Ring {
         }
     }
 
+    /// True once all peers have announced their part of `span`; `next` counts those seen so far.
+    ///
+    /// # Errors
+    /// As [`published`](Self::published).
+    #[inline]
+    pub(crate) fn published_by_all(&self, span: Span, next: &mut usize) -> Result<bool> {
+        while let Some(&peer) = self.peers.get(*next) {
+            if !self.published(peer, span)? {
+                return Ok(false);
+            }
+            *next += 1;
+        }
+        Ok(true)
+    }
+
     /// This rank will not read anything of the steps before `step` again.
     #[inline]
     pub(crate) fn consumed(&mut self, step: u32) {

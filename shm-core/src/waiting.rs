@@ -125,9 +125,7 @@ impl Vigil {
         }
         Ok(())
     }
-}
 
-impl Vigil {
     /// A world rank that is waited for in vain because it has finalized.
     fn finalized(&mut self, ring: &Ring, awaits: Option<usize>) -> Option<usize> {
         let job = ring.job();

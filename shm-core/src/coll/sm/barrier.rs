@@ -27,10 +27,7 @@ impl Progress for Flat {
             ring.publish(self.span);
             self.announced = true;
         }
-        while let Some(&peer) = ring.peers().get(self.next) {
-            wait_for!(ring.published(peer, self.span)?);
-            self.next += 1;
-        }
+        wait_for!(ring.published_by_all(self.span, &mut self.next)?);
         ring.all_have_reached(self.span.step);
         ring.leave();
         Ok(Poll::Ready(()))

@@ -77,11 +77,8 @@ impl<'a> Reduce<'a> {
             return Ok(false);
         }
         let span = self.span(ring, self.done);
-        while let Some(&peer) = ring.peers().get(self.next) {
-            if !ring.published(peer, span)? {
-                return Ok(false);
-            }
-            self.next += 1;
+        if !ring.published_by_all(span, &mut self.next)? {
+            return Ok(false);
         }
         if let Some(op) = &self.call.op {
             let (offset, bytes) = (self.chunks.offset(self.done), self.chunks.bytes(self.done));

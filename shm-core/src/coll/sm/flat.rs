@@ -52,12 +52,9 @@ impl Progress for Reduce<'_> {
             self.announced = true;
         }
         if receives {
-            while let Some(&peer) = ring.peers().get(self.next) {
-                if !ring.published(peer, self.span)? {
-                    self.waited = true;
-                    return Ok(Poll::Pending);
-                }
-                self.next += 1;
+            if !ring.published_by_all(self.span, &mut self.next)? {
+                self.waited = true;
+                return Ok(Poll::Pending);
             }
             if !everywhere && !self.waited {
                 // All others are ahead of this root, and have probably published what follows.

@@ -99,11 +99,8 @@ impl<'a> Reduce<'a> {
             return Ok(false);
         }
         let (parts, results) = self.spans(ring, self.reduced);
-        while let Some(&peer) = ring.peers().get(self.next_part) {
-            if !ring.published(peer, parts)? {
-                return Ok(false);
-            }
-            self.next_part += 1;
+        if !ring.published_by_all(parts, &mut self.next_part)? {
+            return Ok(false);
         }
         if !ring.may_write(results)? {
             return Ok(false);
