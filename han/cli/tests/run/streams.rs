@@ -49,7 +49,8 @@ fn input_that_rank_0_does_not_read_is_left_for_others() {
 ///
 /// What comes out includes the terminal's echo.
 fn on_a_terminal(options: &str, script: &str) -> (Running, ChildStdin) {
-    let line = format!("'{}' run {options} -- sh -c '{script}'", env!("CARGO_BIN_EXE_han"));
+    // Without exec, a shell that stays between them would take the keyboard's signals too.
+    let line = format!("exec '{}' run {options} -- sh -c '{script}'", env!("CARGO_BIN_EXE_han"));
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
     let mut job = Job::of(command).with(|c| c.stdin(Stdio::piped())).start();
