@@ -91,6 +91,8 @@ fn die(how: &str, when: &str) -> Result<()> {
         }
     }
     if victim && when != "within" {
+        // The others are most likely waiting for it then.
+        thread::sleep(Duration::from_millis(20));
         perish(how);
     }
     let how = how.to_owned();
