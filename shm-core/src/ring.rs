@@ -165,7 +165,7 @@ impl Ring {
 
     #[inline]
     fn slot(&self, rank: usize, step: u32) -> &StepSlot {
-        &self.flags(rank).slots[(step % self.depth) as usize]
+        &self.flags(rank).slots[(step & (self.depth - 1)) as usize]
     }
 
     /// Takes the next step with room for `bytes` in consecutive cells (0: the slot alone).
@@ -217,6 +217,7 @@ impl Ring {
     /// only ever writes, such as a root, reads no flag that would tell.
     #[cold]
     fn look_at_watermarks(&mut self) -> Result<()> {
+        self.record();
         let mut least = self.step;
         for &peer in &self.peers {
             let consumed = self.flags(peer).consumed.get();
@@ -290,7 +291,7 @@ impl Ring {
     #[inline]
     pub(crate) fn cells(&self, rank: usize, span: Span) -> *mut u8 {
         // In bounds: a span lies within the ring, whose length was checked when the pointer was made.
-        self.cells[rank].wrapping_add((span.step as usize % self.cell_count) * self.cell_bytes)
+        self.cells[rank].wrapping_add((span.step as usize & (self.cell_count - 1)) * self.cell_bytes)
     }
 
     /// Every rank's payload of `bytes` in `span`, in rank order, with `own` for this rank's.
@@ -344,6 +345,13 @@ impl Ring {
         for &peer in self.peers.iter().take(FEW_PEERS) {
             self.prefetch_ahead(peer, span);
         }
+    }
+
+    /// Announces this rank's part of the only step of an operation that was not recorded before.
+    #[inline]
+    pub(crate) fn publish_and_record(&self, span: Span) {
+        self.publish(span);
+        self.record();
     }
 
     /// Announces this rank's part of `span`.

@@ -6,22 +6,27 @@ use crate::error::{Error, Result};
 use crate::job::Reason;
 use crate::ring::Ring;
 use crate::sync::{OpRecord, Ordering, before};
+use crate::sys::{affinity, clock};
+
+/// How long a rank may take from its first flag of an operation to its record.
+const RECORD_WITHIN_NS: u64 = 100_000_000;
 
 impl Ring {
-    /// Begins an operation: from here on peers can see what this rank does.
+    /// Begins an operation: its flags carry its signature in their chain. Peers can see what it is after
+    /// [`record`](Self::record), which may follow the first flag so that the flag need not wait.
     #[inline]
     pub(crate) fn enter(&mut self, signature: Signature) {
         self.sequence = self.sequence.wrapping_add(1);
         self.chain = mix(self.chain, signature);
         self.signature = signature;
-        let own = self.flags(self.rank);
-        own.history[(self.sequence % (2 * self.depth)) as usize].enter(
-            self.sequence,
-            self.chain,
-            signature.packed,
-            signature.count,
-        );
-        own.entered.0.store(self.sequence, Ordering::Release);
+    }
+
+    /// From here on peers can see what this rank does.
+    #[inline]
+    pub(crate) fn record(&self) {
+        let Signature { packed, count } = self.signature;
+        self.record_of(self.rank, self.sequence).enter(self.sequence, self.chain, packed, count);
+        self.flags(self.rank).entered.0.store(self.sequence, Ordering::Release);
     }
 
     pub(crate) fn sequence(&self) -> u32 {
@@ -48,9 +53,9 @@ impl Ring {
     /// # Errors
     /// A peer does something else.
     pub(crate) fn compare(&self) -> Result<()> {
-        let own = self.record(self.rank, self.sequence).get(self.sequence);
+        let own = self.record_of(self.rank, self.sequence).get(self.sequence);
         for peer in 0..self.size() {
-            let theirs = self.record(peer, self.sequence).get(self.sequence);
+            let theirs = self.record_of(peer, self.sequence).get(self.sequence);
             if theirs.is_some() && theirs != own {
                 return Err(self.explain_mismatch(peer));
             }
@@ -58,26 +63,24 @@ impl Ring {
         Ok(())
     }
 
-    fn record(&self, rank: usize, sequence: u32) -> &OpRecord {
-        &self.flags(rank).history[(sequence % (2 * self.depth)) as usize]
+    #[inline]
+    fn record_of(&self, rank: usize, sequence: u32) -> &OpRecord {
+        &self.flags(rank).history[(sequence & (2 * self.depth - 1)) as usize]
     }
 
     /// Finds the first operation in which this rank and `peer` differ, and ends the job with it.
     #[cold]
     pub(super) fn explain_mismatch(&self, peer: usize) -> Error {
-        let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
-        let (slower, faster) = order(entered, self.sequence);
-        // From the oldest record that nobody writes over meanwhile to the newest that both have.
-        let kept = 2 * self.depth - 4;
-        let oldest = faster.wrapping_sub(kept);
-        let common = slower.wrapping_sub(oldest).wrapping_add(1);
-        let sides = (0..common.min(kept + 1)).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
-            let own = self.record(self.rank, sequence).get(sequence)?;
-            let theirs = self.record(peer, sequence).get(sequence)?;
-            let differ = (own.1, own.2) != (theirs.1, theirs.2);
-            let name = |(_, packed, count): (u32, u64, u64)| Signature { packed, count }.to_string();
-            differ.then(|| (sequence, name(own), name(theirs)))
-        });
+        self.record();
+        // A peer records an operation only after its first flag of it.
+        let patience = clock::now_ns() + RECORD_WITHIN_NS;
+        let sides = loop {
+            let sides = self.first_difference(peer);
+            if sides.is_some() || clock::now_ns() > patience {
+                break sides;
+            }
+            affinity::yield_now();
+        };
         // Both sides in the order of their ranks, so that the text is the same whoever finds it.
         let (low, high) = (self.rank.min(peer), self.rank.max(peer));
         let (low, high) = (self.job.name(self.world[low]), self.job.name(self.world[high]));
@@ -89,10 +92,32 @@ impl Ring {
             }
             None => format!(
                 "{low} and {high} have called different operations on communicator {}, more than {} operations ago",
-                self.id, kept
+                self.id,
+                self.records_kept()
             ),
         };
         self.job.end(&Reason::mismatch(text), None)
+    }
+
+    /// The oldest operation known in which this rank and `peer` differ: its number and both sides.
+    fn first_difference(&self, peer: usize) -> Option<(u32, String, String)> {
+        let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
+        let (slower, faster) = order(entered, self.sequence);
+        // From the oldest record that nobody writes over meanwhile to the newest that both have.
+        let oldest = faster.wrapping_sub(self.records_kept());
+        let common = slower.wrapping_sub(oldest).wrapping_add(1);
+        (0..common.min(self.records_kept() + 1)).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
+            let own = self.record_of(self.rank, sequence).get(sequence)?;
+            let theirs = self.record_of(peer, sequence).get(sequence)?;
+            let differ = (own.1, own.2) != (theirs.1, theirs.2);
+            let name = |(_, packed, count): (u32, u64, u64)| Signature { packed, count }.to_string();
+            differ.then(|| (sequence, name(own), name(theirs)))
+        })
+    }
+
+    /// Records of a peer that it does not write over while this rank is in its operation.
+    fn records_kept(&self) -> u32 {
+        2 * self.depth - 4
     }
 
     /// Compares the newest operation that both this rank and `peer` have entered.
@@ -102,8 +127,8 @@ impl Ring {
     pub(super) fn compare_with(&self, peer: usize) -> Result<()> {
         let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
         let (common, _) = order(entered, self.sequence);
-        let own = self.record(self.rank, common).get(common);
-        let theirs = self.record(peer, common).get(common);
+        let own = self.record_of(self.rank, common).get(common);
+        let theirs = self.record_of(peer, common).get(common);
         if own.is_some() && theirs.is_some() && own != theirs {
             return Err(self.explain_mismatch(peer));
         }

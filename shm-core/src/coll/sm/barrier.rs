@@ -24,7 +24,7 @@ impl Progress for Flat {
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         if !self.announced {
             wait_for!(ring.may_write(self.span)?);
-            ring.publish(self.span);
+            ring.publish_and_record(self.span);
             self.announced = true;
         }
         wait_for!(ring.published_by_all(self.span, &mut self.next)?);

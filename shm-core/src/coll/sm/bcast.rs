@@ -22,6 +22,9 @@ impl<'a> Flat<'a> {
     #[inline]
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
         let span = ring.take_payload(call.bytes());
+        if ring.rank() != call.root {
+            ring.record();
+        }
         Self { call, span, waited: false }
     }
 }
@@ -35,7 +38,7 @@ impl Progress for Flat<'_> {
             // SAFETY: just allowed, not yet published; the span was taken for `bytes`, which the call's
             // buffer holds.
             unsafe { ring.put_payload(self.span, self.call.send, bytes) };
-            ring.publish(self.span);
+            ring.publish_and_record(self.span);
         } else {
             if !ring.published(self.call.root, self.span)? {
                 self.waited = true;

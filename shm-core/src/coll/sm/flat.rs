@@ -24,6 +24,9 @@ impl<'a> Reduce<'a> {
         let span = ring.take_payload(call.bytes());
         // Nobody reads what the root of a reduce has.
         let announced = call.collective == Collective::Reduce && ring.rank() == call.root;
+        if announced {
+            ring.record();
+        }
         Self { call, span, announced, next: 0, waited: false }
     }
 
@@ -31,10 +34,18 @@ impl<'a> Reduce<'a> {
     #[inline]
     fn finish(&self, ring: &mut Ring) {
         let Some(op) = &self.call.op else { return };
-        let from = ring.payloads(self.span, self.call.bytes(), self.call.send);
+        let (own, bytes) = (self.call.send, self.call.bytes());
+        let pair;
+        let from = if let [peer] = *ring.peers() {
+            let theirs = ring.payload(peer, self.span, bytes);
+            pair = if peer == 0 { [theirs, own] } else { [own, theirs] };
+            pair.as_slice()
+        } else {
+            ring.payloads(self.span, bytes, own)
+        };
         // SAFETY: every rank has published as many bytes (same signature) and keeps them until this
         // rank leaves; `recv` is this rank's, valid for as many, and may only be `send`.
-        unsafe { fold(op, self.call.datatype, self.call.recv, from, self.call.bytes()) };
+        unsafe { fold(op, self.call.datatype, self.call.recv, from, bytes) };
     }
 }
 
@@ -48,7 +59,7 @@ impl Progress for Reduce<'_> {
             // SAFETY: just allowed, not yet published; the span was taken for the call's bytes, which
             // `send` holds.
             unsafe { ring.put_payload(self.span, self.call.send, self.call.bytes()) };
-            ring.publish(self.span);
+            ring.publish_and_record(self.span);
             self.announced = true;
         }
         if receives {

@@ -95,6 +95,7 @@ impl<'a> Operation<'a> {
     #[inline]
     pub(crate) fn begin(ring: &mut Ring, call: Call<'a>) -> Self {
         ring.enter(call.signature());
+        ring.record();
         match (call.collective, choose(ring, &call)) {
             (_, Form::Alone) => {
                 fold::alone(&call);
