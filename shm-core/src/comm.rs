@@ -219,7 +219,8 @@ impl LocalComm {
             "communicator {}: {} ranks of one node, this is rank {}\n\
              memory: {} (tried in order: {})\n\
              waiting: {}\n\
-             copy method: cico through {} cells of {} bytes a rank (single-copy is not built in this version)\n\
+             {}\
+             cico: {} cells of {} bytes a rank\n\
              settings: {}\n",
             self.id(),
             self.size(),
@@ -227,6 +228,7 @@ impl LocalComm {
             job.backing(),
             crate::job::backings(job.settings()).iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             job.placement(),
+            job.reach().in_words(),
             self.ring.cell_count(),
             self.ring.cell_bytes(),
             job.settings(),

@@ -49,6 +49,24 @@ pub enum Error {
         /// The error's text, with what would help where that is known.
         reason: String,
     },
+    /// There is no memory for a buffer.
+    #[error("no memory for {bytes} bytes: {reason}")]
+    NoMemory {
+        /// What was asked for.
+        bytes: usize,
+        /// What the system said.
+        reason: String,
+    },
+    /// A peer's memory could not be read or written.
+    #[error("memory of rank {rank} (pid {pid}) cannot be reached: {reason}")]
+    Unreachable {
+        /// The rank whose memory it is, counted in the world.
+        rank: usize,
+        /// Its process id.
+        pid: u32,
+        /// What the system said, with what would help where that is known.
+        reason: String,
+    },
     /// The ranks could not agree at start-up or in the making of a communicator.
     #[error("start-up: {0}")]
     Startup(String),

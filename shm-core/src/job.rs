@@ -10,10 +10,14 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 
 use crate::call::Signature;
+use crate::copy::probe::{self, Offer, Offered};
+use crate::copy::{Methods, Reach};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
-use crate::segment::layout::{ABORT_WORDS, FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus, whole_pages};
-use crate::segment::{Backing, Place, Segment, Shape};
+use crate::segment::layout::{
+    ABORT_WORDS, FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus, RegionTable, whole_pages,
+};
+use crate::segment::{Backing, Place, Segment, Shape, gather, random};
 use crate::settings::Settings;
 use crate::sync::{Ordering, Patience};
 use crate::sys::pidfd::{PidFd, ended};
@@ -31,6 +35,8 @@ const REASON_WITHIN_NS: u64 = 200_000_000;
 /// The ranks of one job on this node.
 #[derive(Debug)]
 pub struct Job {
+    /// Before the segment, in which its tables lie.
+    reach: Reach,
     segment: Segment,
     flags: Place<JobFlags>,
     status: Vec<Place<RankStatus>>,
@@ -56,6 +62,8 @@ struct Introduction {
     quota: Option<f64>,
     /// Whether the kernel lets it take part in `membarrier`.
     membarrier: bool,
+    /// What its peers may try to reach.
+    offered: Offered,
 }
 
 impl Job {
@@ -70,7 +78,9 @@ impl Job {
         if size > MAX_RANKS {
             return Err(Error::Startup(format!("{size} ranks on one node: at most {MAX_RANKS} are supported")));
         }
-        let own = Introduction::own(&settings)?;
+        // Lives until the verdicts are in.
+        let offer = Offer::make(settings.methods, random());
+        let own = Introduction::own(&settings, &offer)?;
         let words = exchange.allgather(own.to_text().as_bytes()).map_err(|e| Error::Startup(e.to_string()))?;
         let peers: Vec<Introduction> = words.iter().map(|w| Introduction::from_text(w)).collect::<Result<_>>()?;
         agree(&peers)?;
@@ -78,7 +88,8 @@ impl Job {
         let (own_cores, patience, placement) = placement(&peers, &settings);
 
         let status_at = size_of::<Header>() + size_of::<JobFlags>();
-        let bytes = whole_pages(status_at + size * size_of::<RankStatus>());
+        let tables_at = status_at + size * size_of::<RankStatus>();
+        let bytes = whole_pages(tables_at + size * size_of::<RegionTable>());
         if rank == 0 {
             map::sweep();
         }
@@ -90,13 +101,21 @@ impl Job {
         // Threads share one life; a process that has its own is watched.
         let watched = |pid: u32| (pid != std::process::id()).then(|| PidFd::open(pid));
         let lives: Result<Vec<_>> = pids.iter().map(|&pid| watched(pid).transpose()).collect();
+        let offers: Vec<_> = peers.iter().map(|p| (p.pid, &p.offered)).collect();
+        let reached = probe::try_neighbours(rank, &offers, settings.methods);
         // The verdicts come from all, so all fail or none does; and nobody judges a peer before it runs.
-        let verdict = lives.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let verdicts = exchange.allgather(verdict.as_bytes()).map_err(|e| Error::Startup(e.to_string()))?;
-        if let Some((rank, verdict)) = verdicts.iter().enumerate().find(|(_, verdict)| !verdict.is_empty()) {
-            return Err(Error::Startup(format!("rank {rank}: {}", String::from_utf8_lossy(verdict))));
+        let verdict = lives.as_ref().err().map(|e| e.to_string().replace('\n', " ")).unwrap_or_default();
+        let verdict = format!("{verdict}\n{}", probe::verdict_to_text(&reached));
+        let verdicts = gather(exchange, verdict.as_bytes())?;
+        drop(offer);
+        let split: Vec<_> = verdicts.iter().map(|verdict| verdict.split_once('\n').unwrap_or((verdict, ""))).collect();
+        if let Some((rank, (verdict, _))) = split.iter().enumerate().find(|(_, (verdict, _))| !verdict.is_empty()) {
+            return Err(Error::Startup(format!("rank {rank}: {verdict}")));
         }
+        let methods = probe::agree(split.iter().map(|(_, reached)| *reached), settings.methods);
+        let tables: Vec<_> = (0..size).map(|r| segment.place(tables_at + r * size_of::<RegionTable>())).collect();
         let job = Self {
+            reach: Reach::new(rank, &pids, &tables, methods, segment.backing() != Backing::Heap),
             segment,
             flags,
             status,
@@ -153,6 +172,18 @@ impl Job {
     #[must_use]
     pub fn placement(&self) -> &str {
         &self.placement
+    }
+
+    /// The methods by which all ranks can reach each other's memory.
+    #[must_use]
+    pub fn methods(&self) -> &Methods {
+        self.reach.methods()
+    }
+
+    /// What this rank can reach of the others, and they of it.
+    #[inline]
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// The kind of memory that all ranks could map.
@@ -329,7 +360,7 @@ pub(crate) fn backings(settings: &Settings) -> Vec<Backing> {
 }
 
 impl Introduction {
-    fn own(settings: &Settings) -> Result<Self> {
+    fn own(settings: &Settings, offer: &Offer) -> Result<Self> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let pids = fs::read_link("/proc/self/ns/pid").map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
         let cores = affinity::allowed_cores()?;
@@ -340,6 +371,7 @@ impl Introduction {
             cores,
             quota: affinity::cgroup_quota(),
             membarrier: futex::register_barrier(),
+            offered: offer.offered(),
         })
     }
 
@@ -347,21 +379,25 @@ impl Introduction {
         let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
         let quota = self.quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
         let cores = cores.join(",");
-        format!("{}\n{}\n{}\n{cores}\n{quota}\n{}", self.node, self.pid, self.settings, self.membarrier)
+        let Self { node, pid, settings, membarrier, offered, .. } = self;
+        format!("{node}\n{pid}\n{settings}\n{cores}\n{quota}\n{membarrier}\n{}", offered.to_text())
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let lines: Vec<&str> = text.split('\n').collect();
         let parsed = match lines[..] {
-            [node, pid, settings, cores, quota, membarrier] => pid.parse().ok().map(|pid| Self {
-                node: node.to_owned(),
-                pid,
-                settings: settings.to_owned(),
-                cores: cores.split(',').filter_map(|core| core.parse().ok()).collect(),
-                quota: quota.parse().ok(),
-                membarrier: membarrier == "true",
-            }),
+            [node, pid, settings, cores, quota, membarrier, offered] => {
+                pid.parse().ok().zip(Offered::from_text(offered)).map(|(pid, offered)| Self {
+                    node: node.to_owned(),
+                    pid,
+                    settings: settings.to_owned(),
+                    cores: cores.split(',').filter_map(|core| core.parse().ok()).collect(),
+                    quota: quota.parse().ok(),
+                    membarrier: membarrier == "true",
+                    offered,
+                })
+            }
             _ => None,
         };
         parsed.ok_or_else(|| Error::Startup(format!("a rank introduced itself with {text:?}: another build of han?")))
@@ -436,6 +472,7 @@ mod tests {
             cores: cores.to_vec(),
             quota: None,
             membarrier: true,
+            offered: Offered::from_text("1 2 3:4").expect("well formed"),
         }
     }
 
@@ -463,9 +500,11 @@ mod tests {
 
     #[test]
     fn introductions_survive_their_text() {
-        let own = Introduction::own(&Settings::default()).expect("this process has an affinity mask");
+        let offer = Offer::make(Settings::default().methods, 7);
+        let own = Introduction::own(&Settings::default(), &offer).expect("this process has an affinity mask");
         let again = Introduction::from_text(own.to_text().as_bytes()).expect("what was written can be read");
         assert_eq!((again.pid, again.cores, again.node), (own.pid, own.cores, own.node));
+        assert_eq!(again.offered, own.offered);
         assert!(Introduction::from_text(b"something else").is_err());
     }
 

@@ -21,6 +21,8 @@ pub mod exchange;
 #[cfg(not(loom))]
 pub mod job;
 #[cfg(not(loom))]
+pub mod memory;
+#[cfg(not(loom))]
 pub mod owned;
 #[cfg(not(loom))]
 mod ring;
@@ -39,9 +41,11 @@ mod waiting;
 pub use {
     call::{Call, Collective},
     comm::{LocalComm, Ticket},
+    copy::{Method, MethodSet, Methods},
     error::{Error, Result},
     exchange::{Exchange, ExchangeError},
     job::Job,
+    memory::SharedVec,
     owned::{Owned, OwnedCall},
     settings::Settings,
 };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::copy::MethodSet;
 use crate::segment::Backing;
 
 /// The settings of the intra-node engine.
@@ -12,6 +13,8 @@ use crate::segment::Backing;
 pub struct Settings {
     /// The only kind of segment to try; `None` tries memfd, then `/dev/shm`.
     pub backing: Option<Backing>,
+    /// Ways in which a peer's memory may be reached.
+    pub methods: MethodSet,
     /// Largest pipelined piece of a message.
     pub chunk_bytes: usize,
     /// Reductions of smaller vectors let every rank read every vector; larger ones are reduced by
@@ -37,6 +40,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             backing: None,
+            methods: MethodSet::default(),
             chunk_bytes: 16 * 1024,
             slice_min_bytes: 8 * 1024,
             tree_min_ranks: 32,
@@ -56,6 +60,7 @@ const MAX_SPINS: u32 = 1_000_000;
 /// Name and meaning of every setting that [`Settings::set`] takes.
 pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
+    ("methods", "how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
     ("chunk_bytes", "largest pipelined piece of a message, a power of two from 4096 to 65536"),
     ("slice_min_bytes", "from this size on, reductions are shared out by slices (two ranks: 32 times)"),
     ("tree_min_ranks", "from this many ranks on, small messages travel along trees"),
@@ -73,6 +78,7 @@ impl Settings {
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "backing" => self.backing = parse_backing(value)?,
+            "methods" => self.methods = MethodSet::parse(value)?,
             "chunk_bytes" => self.chunk_bytes = number(key, value)?,
             "slice_min_bytes" => self.slice_min_bytes = number(key, value)?,
             "tree_min_ranks" => self.tree_min_ranks = number(key, value)?,
@@ -119,6 +125,7 @@ impl Settings {
         let auto = |n: Option<u32>| n.map_or_else(|| "auto".to_owned(), |n| n.to_string());
         Some(match key {
             "backing" => self.backing.map_or_else(|| "auto".to_owned(), |b| b.to_string()),
+            "methods" => self.methods.to_string(),
             "chunk_bytes" => self.chunk_bytes.to_string(),
             "slice_min_bytes" => self.slice_min_bytes.to_string(),
             "tree_min_ranks" => self.tree_min_ranks.to_string(),
@@ -188,7 +195,15 @@ mod tests {
         let mut settings = Settings::default();
         let unknown = settings.set("chunk", "1").expect_err("unknown key");
         assert!(unknown.contains("chunk_bytes") && unknown.contains("tree_min_ranks"), "{unknown}");
-        for (key, value) in [("chunk_bytes", "5000"), ("chunk_bytes", "x"), ("timeout_s", "-1"), ("backing", "file")] {
+        let wrong = [
+            ("chunk_bytes", "5000"),
+            ("chunk_bytes", "x"),
+            ("timeout_s", "-1"),
+            ("backing", "file"),
+            ("methods", "shared+dma"),
+            ("methods", ""),
+        ];
+        for (key, value) in wrong {
             let error = settings.set(key, value).expect_err("a bad value");
             assert!(error.contains("expected"), "{error}");
         }

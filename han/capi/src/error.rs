@@ -95,7 +95,8 @@ fn code_of(error: &han::Error) -> Code {
         han::Error::Node(Node::Mismatch(_)) => Code::Mismatch,
         han::Error::Node(Node::Aborted { .. }) => Code::Aborted,
         han::Error::Node(Node::Timeout(_)) => Code::Timeout,
-        han::Error::Node(Node::System { .. }) => Code::System,
+        han::Error::Node(Node::System { .. } | Node::Unreachable { .. }) => Code::System,
+        han::Error::Node(Node::NoMemory { .. }) => Code::NoMemory,
         // SeveralNodes, and errors that the crates below gain later.
         _ => Code::Unsupported,
     }

@@ -9,7 +9,8 @@ use half::{bf16, f16};
 /// # Safety
 ///
 /// The type must have the size, the alignment and the field layout of [`Self::DATATYPE`], and every
-/// bit pattern that a kernel of that datatype writes must be a valid value of the type. (For `bool`
+/// bit pattern that a kernel of that datatype writes must be a valid value of the type, and so must all
+/// bits zero. (For `bool`
 /// the kernels write only 0 and 1; all other implementations accept every bit pattern.)
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The datatype of one value.

@@ -1,3 +1,22 @@
-//! How bytes move. In this version by copy-in and copy-out (`cico`) alone.
+//! How bytes move between ranks, and the memory of one rank that others can reach.
+//!
+//! `cico` copies through chunks of a communicator's segment. The other two methods need a peer's own
+//! buffer: its owner *describes* it ([`Reach::describe`]), the words of the description travel beside a
+//! flag, and the peer *resolves* them ([`Reach::resolve`]) to a place in its own address space (`shared`)
+//! or to one that the kernel copies from and to (`cma`). Which methods all ranks can use is found out once,
+//! together, at start-up ([`probe`]).
 
 pub(crate) mod cico;
+mod method;
+mod peers;
+pub(crate) mod probe;
+#[cfg(test)]
+mod processes;
+mod ranges;
+mod reach;
+mod regions;
+
+pub use method::{Method, MethodSet, Methods};
+#[cfg_attr(not(test), allow(unused_imports))] // the single-copy collectives are built on it
+pub(crate) use reach::{Access, Described};
+pub(crate) use reach::{Home, Reach};

@@ -89,6 +89,21 @@ pub struct RankStatus {
     pub missing: [AtomicU64; 4],
 }
 
+/// The regions of memory that one rank lets its peers map, in the job's segment.
+///
+/// A region's number ends in its place here, so a peer finds out by one load whether it lives.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct RegionTable {
+    /// Grows with every region that is given up.
+    pub given_up: Entered,
+    /// The numbers of the living; 0 where there is none.
+    pub living: [AtomicU64; REGIONS],
+}
+
+/// Most regions of a rank at one time.
+pub const REGIONS: usize = 256;
+
 /// [`RankStatus::state`]: not yet attached.
 pub const ABSENT: u32 = 0;
 /// [`RankStatus::state`]: attached, not finalized.
@@ -114,6 +129,7 @@ const _: () = assert!(size_of::<Watermark>() == 128);
 const _: () = assert!(size_of::<OpRecord>() == 32);
 const _: () = assert!(size_of::<RankFlags>() == 256 + 32 * HISTORY + 128 * SLOTS as usize);
 const _: () = assert!(size_of::<RankStatus>() == 128);
+const _: () = assert!(size_of::<RegionTable>() == 128 + 8 * REGIONS && REGIONS == 256);
 const _: () = assert!(size_of::<AbortRecord>() == 640);
 const _: () = assert!(size_of::<Bell>() == 128);
 const _: () =
@@ -130,6 +146,7 @@ pub const fn layout_hash() -> u64 {
         size_of::<Header>() as u64,
         size_of::<RankFlags>() as u64,
         size_of::<RankStatus>() as u64,
+        size_of::<RegionTable>() as u64,
         size_of::<JobFlags>() as u64,
         SLOTS as u64,
         CELLS as u64,

@@ -294,13 +294,13 @@ impl Ticket {
 }
 
 /// An allgather of texts whose failure is a start-up error.
-fn gather(exchange: &mut dyn Exchange, bytes: &[u8]) -> Result<Vec<String>> {
+pub(crate) fn gather(exchange: &mut dyn Exchange, bytes: &[u8]) -> Result<Vec<String>> {
     let all = exchange.allgather(bytes).map_err(|e| Error::Startup(e.to_string()))?;
     Ok(all.iter().map(|b| String::from_utf8_lossy(b).into_owned()).collect())
 }
 
 /// A value that no other segment has: from the standard library's randomly keyed hasher.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(crate::sys::clock::now_ns());

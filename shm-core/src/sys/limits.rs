@@ -7,19 +7,19 @@
 //!
 //! The two processes are the *first* side, which measures, and the *second*, which answers. Who
 //! starts the second one, and when, is the caller's business (`han bench` starts itself again).
-#![allow(unsafe_code)] // two processes share memory here, and process_vm_readv takes raw addresses
+#![allow(unsafe_code)] // two processes share memory here, and copies from another process take raw addresses
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use reduce_kernels::{Datatype, Operator, kernel};
 
 use super::map::SharedMap;
+use super::remote::{self, Way};
 use super::{affinity, futex};
 use crate::error::{Error, Result};
 
@@ -309,20 +309,10 @@ pub fn process_vm_readv_rate(pid: i32, address: usize, bytes: usize) -> Result<f
 
 /// Fills `target` from `address` on in process `pid`.
 fn read_process(pid: i32, address: usize, target: &mut [u8]) -> Result<()> {
-    let mut done = 0;
-    while done < target.len() {
-        let rest = &mut target[done..];
-        let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
-        let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(address + done), iov_len: rest.len() };
-        // SAFETY: one vector on each side; the local one is `rest`, which is ours to write; the
-        // remote address is checked by the kernel in the other process.
-        let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
-        match usize::try_from(read) {
-            Ok(bytes) if bytes > 0 => done += bytes,
-            _ => return Err(Error::system("process_vm_readv", Errno::last())),
-        }
-    }
-    Ok(())
+    let pid = pid.unsigned_abs();
+    // SAFETY: `target` is ours to write.
+    let outcome = unsafe { remote::copy(Way::Read, pid, address, target.as_mut_ptr(), target.len()) };
+    outcome.map_err(|partial| Error::system(Way::Read.api(), partial.errno))
 }
 
 /// Bytes per nanosecond of `work`, which handles `bytes`: the median of several repeats that each

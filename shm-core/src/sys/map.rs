@@ -1,12 +1,14 @@
 //! Shared memory objects: made without a name, mapped, reached by other processes.
+#![allow(unsafe_code)] // a mapping's first word as an atomic
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, Flock, FlockArg, OFlag, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -116,6 +118,20 @@ impl SharedMap {
         Self::map(file)
     }
 
+    /// Maps the object that process `pid` holds open as `fd`, if it is the one that is meant.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is another object than the one of `inode` and `bytes`.
+    pub fn of_peer(pid: u32, fd: u32, inode: u64, bytes: usize) -> Result<Self> {
+        let mut map = Self::open(Path::new(&format!("/proc/{pid}/fd/{fd}")), bytes)?;
+        if map.inode() != Some(inode) {
+            let reason = format!("/proc/{pid}/fd/{fd} has become another file: its owner must not close it");
+            return Err(Error::System { api: "open", reason });
+        }
+        map.forget_file();
+        Ok(map)
+    }
+
     fn map(file: File) -> Result<Self> {
         let map = MmapOptions::new().map_raw(&file).map_err(|e| Error::io("mmap", &e))?;
         Ok(Self { map, file: Some(Open::Plain(file)), name: None })
@@ -127,20 +143,61 @@ impl SharedMap {
         self.map.as_mut_ptr()
     }
 
+    /// The first word, which every object has room for.
+    #[must_use]
+    pub fn first_word(&self) -> &AtomicU64 {
+        // SAFETY: a mapping is never empty, so it has a page, which is aligned and mapped as long as `self`.
+        unsafe { AtomicU64::from_ptr(self.base().cast()) }
+    }
+
     /// Length of the mapping in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.map.len()
     }
 
+    /// The object's number among its like, and so its identity while it lives.
+    #[must_use]
+    pub fn inode(&self) -> Option<u64> {
+        self.file().and_then(|file| file.metadata().ok()).map(|seen| seen.ino())
+    }
+
+    /// The descriptor, while it is open.
+    #[must_use]
+    pub fn fd(&self) -> Option<u32> {
+        self.file().and_then(|file| u32::try_from(file.as_raw_fd()).ok())
+    }
+
+    fn file(&self) -> Option<&File> {
+        match &self.file {
+            Some(Open::Plain(file)) => Some(file),
+            Some(Open::Locked(file)) => Some(file),
+            None => None,
+        }
+    }
+
+    /// Asks for huge pages, where the system permits them for shared memory.
+    pub fn prefer_huge_pages(&self) {
+        // Advice: where it is refused the memory has small pages.
+        let _ = self.map.advise(Advice::HugePage);
+    }
+
+    /// Gives the memory of a part of the object back at once, whoever maps it; it reads as zeros then.
+    ///
+    /// # Errors
+    /// The descriptor was closed, or this kernel cannot.
+    pub fn discard(&self, offset: usize, bytes: usize) -> Result<()> {
+        let file = self.file().ok_or(Error::system("fallocate", Errno::EBADF))?;
+        let (offset, bytes) = (i64::try_from(offset), i64::try_from(bytes));
+        let (Ok(offset), Ok(bytes)) = (offset, bytes) else { return Err(Error::system("fallocate", Errno::EINVAL)) };
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(file, flags, offset, bytes).map_err(|e| Error::system("fallocate(PUNCH_HOLE)", e))
+    }
+
     /// How a process of the same user reaches this object while this one holds it open.
     #[must_use]
     pub fn path_for_peers(&self) -> PathBuf {
-        let fd = match &self.file {
-            Some(Open::Plain(file)) => file.as_raw_fd(),
-            Some(Open::Locked(file)) => file.as_raw_fd(),
-            None => -1,
-        };
+        let fd = self.file().map_or(-1, AsRawFd::as_raw_fd);
         PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()))
     }
 

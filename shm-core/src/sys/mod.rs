@@ -9,3 +9,4 @@ pub mod limits;
 pub mod map;
 pub mod pidfd;
 pub mod process;
+pub mod remote;

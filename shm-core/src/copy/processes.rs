@@ -1,0 +1,47 @@
+//! Tests of what processes can reach of each other: ranks are this test binary, started again to play a
+//! role, connected by files.
+#![allow(clippy::unwrap_used)] // in a test a panic is the report
+
+mod harness;
+mod roles;
+
+use harness::ranks;
+
+#[test]
+fn allocated_memory_is_mapped_by_peers_and_written_by_both_sides() {
+    ranks(3, "allocated", "");
+}
+
+#[test]
+fn ordinary_memory_is_copied_by_the_kernel() {
+    ranks(2, "ordinary", "");
+}
+
+#[test]
+fn a_peers_buffer_that_is_not_there_is_an_error_and_no_crash() {
+    ranks(2, "unmapped", "");
+}
+
+#[test]
+fn neither_descriptors_nor_mappings_leak() {
+    ranks(2, "churn", "");
+}
+
+#[test]
+fn a_freed_regions_memory_goes_at_once_though_peers_have_it_mapped() {
+    ranks(2, "given-back", "");
+}
+
+#[test]
+fn methods_that_are_not_set_are_not_used() {
+    ranks(2, "without", "methods=cico");
+    ranks(2, "without", "methods=cma");
+    ranks(2, "without", "methods=shared");
+}
+
+#[test]
+fn a_process_that_nobody_may_look_into_is_found_by_all() {
+    for size in [2, 3, 9] {
+        ranks(size, "guarded", "");
+    }
+}

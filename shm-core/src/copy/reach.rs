@@ -1,0 +1,382 @@
+//! This process's memory as its peers can reach it, and theirs as it can.
+#![cfg_attr(not(test), allow(dead_code))] // the single-copy collectives are built on it
+#![allow(unsafe_code)] // dereferences this rank's table, copies between processes, takes private memory
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+use nix::errno::Errno;
+
+use crate::error::{Error, Result};
+use crate::segment::Place;
+use crate::segment::layout::RegionTable;
+use crate::sync::Ordering;
+use crate::sys::remote::{self, Partial, Way};
+
+use super::method::{Method, Methods};
+use super::peers::{Peer, place_of};
+use super::regions::{Extent, Region, Regions, rounded};
+
+/// A buffer as its owner describes it to peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Described {
+    /// Where it begins in its owner's address space.
+    pub(super) address: usize,
+    /// Number of the region that it lies in; 0 for memory that peers cannot map.
+    pub(super) region: u64,
+    /// The region's descriptor in its owner.
+    pub(super) fd: u32,
+    _unused: u32,
+    pub(super) inode: u64,
+    pub(super) region_bytes: usize,
+    /// Where the buffer begins in the region.
+    offset: usize,
+}
+
+const _: () = assert!(size_of::<Described>() == 48 && size_of::<usize>() == size_of::<u64>());
+
+impl Described {
+    /// How many words it travels as.
+    pub(crate) const WORDS: usize = size_of::<Self>() / size_of::<u64>();
+
+    /// Memory that peers cannot map.
+    #[inline]
+    fn plain(address: usize) -> Self {
+        Self { address, region: 0, fd: 0, _unused: 0, inode: 0, region_bytes: 0, offset: 0 }
+    }
+
+    #[inline]
+    fn within(extent: &Extent, address: usize, offset: usize) -> Self {
+        let &Extent { number, fd, inode, bytes, .. } = extent;
+        Self { address, region: number, fd, _unused: 0, inode, region_bytes: bytes, offset }
+    }
+
+    /// As words of a flag's payload.
+    #[inline]
+    pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
+        let Self { address, region, fd, inode, region_bytes, offset, .. } = self;
+        [address as u64, region, u64::from(fd), inode, region_bytes as u64, offset as u64]
+    }
+
+    /// From words of a flag's payload.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // they were that small when they were written
+    pub(crate) fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let [address, region, fd, inode, region_bytes, offset] = words;
+        Self {
+            address: address as usize,
+            region,
+            fd: fd as u32,
+            _unused: 0,
+            inode,
+            region_bytes: region_bytes as usize,
+            offset: offset as usize,
+        }
+    }
+
+    /// True if it lies in a region that peers can map.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.region != 0
+    }
+}
+
+/// A peer's buffer, as this rank reaches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// It is mapped here.
+    Mapped(*mut u8),
+    /// The kernel copies from and to it.
+    Kernel(RemoteBuffer),
+}
+
+/// A place in another process's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RemoteBuffer {
+    rank: usize,
+    pid: u32,
+    address: usize,
+}
+
+impl RemoteBuffer {
+    /// The place at `address` of rank `rank`, which is process `pid`.
+    pub(super) fn at(rank: usize, pid: u32, address: usize) -> Self {
+        Self { rank, pid, address }
+    }
+
+    /// Reads one word.
+    pub(super) fn read_word(&self, offset: usize) -> Result<u64> {
+        let mut word = 0_u64;
+        // SAFETY: the word is there to be written.
+        unsafe { self.read(offset, (&raw mut word).cast(), size_of::<u64>()) }.map(|()| word)
+    }
+
+    /// Copies `bytes` that stand `offset` bytes into the buffer to `to`.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`]: the peer has no memory there, has gone, or access is refused.
+    ///
+    /// # Safety
+    /// `to` may be written for `bytes`.
+    #[inline]
+    pub(crate) unsafe fn read(&self, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { remote::copy(Way::Read, self.pid, self.address + offset, to, bytes) };
+        outcome.map_err(|partial| self.refused(Way::Read, offset, bytes, partial))
+    }
+
+    /// Copies `bytes` at `from` to the place `offset` bytes into the buffer.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// # Safety
+    /// `from` may be read for `bytes`, and the peer has given the buffer to be written.
+    #[inline]
+    pub(crate) unsafe fn write(&self, offset: usize, from: *const u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise; the bytes here are only read.
+        let outcome = unsafe { remote::copy(Way::Write, self.pid, self.address + offset, from.cast_mut(), bytes) };
+        outcome.map_err(|partial| self.refused(Way::Write, offset, bytes, partial))
+    }
+
+    #[cold]
+    fn refused(&self, way: Way, offset: usize, bytes: usize, Partial { bytes: done, errno }: Partial) -> Error {
+        let at = self.address + offset + done;
+        let reason = match errno {
+            Errno::EFAULT => format!(
+                "nothing is mapped there at {at:#x} ({done} of {bytes} bytes were copied): the buffer must stay \
+                 allocated until the collective has completed"
+            ),
+            Errno::EPERM | Errno::ENOSYS => format!("{} is refused ({errno:?}): {}", way.api(), remote::restriction()),
+            Errno::ESRCH => "the process has ended".to_owned(),
+            _ => format!("{}: {} ({errno:?})", way.api(), errno.desc()),
+        };
+        Error::Unreachable { rank: self.rank, pid: self.pid, reason }
+    }
+}
+
+/// Where a block of memory comes from, and so how it goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// The heap that peers can map: its region's number.
+    Region(u64),
+    /// This process's own heap.
+    Private(Layout),
+}
+
+/// What one rank can reach of the others, and they of it.
+pub(crate) struct Reach {
+    rank: usize,
+    pid: u32,
+    pids: Vec<u32>,
+    /// This rank's own table, in the job's segment.
+    table: Place<RegionTable>,
+    methods: Methods,
+    /// Whether memory comes from regions at all.
+    has_heap: bool,
+    regions: RefCell<ManuallyDrop<Regions>>,
+    /// The region that was described last.
+    last: Cell<Extent>,
+    peers: Vec<RefCell<Peer>>,
+    /// Why a peer's region could not be mapped, where `cma` took its place.
+    fallback: RefCell<Option<String>>,
+}
+
+impl Reach {
+    /// For rank `rank` of processes `pids`; `tables` lie in a segment that stays mapped as long as this
+    /// value. Threads of one process reach each other's memory without `regions`.
+    pub(crate) fn new(
+        rank: usize,
+        pids: &[u32],
+        tables: &[Place<RegionTable>],
+        methods: Methods,
+        regions: bool,
+    ) -> Self {
+        let peers = pids.iter().zip(tables).map(|(&pid, &table)| RefCell::new(Peer::new(pid, table)));
+        Self {
+            rank,
+            pid: std::process::id(),
+            pids: pids.to_vec(),
+            table: tables[rank],
+            has_heap: regions && methods.has(Method::Shared),
+            methods,
+            regions: RefCell::default(),
+            last: Cell::new(Extent::NOWHERE),
+            peers: peers.collect(),
+            fallback: RefCell::default(),
+        }
+    }
+
+    /// The methods that all ranks can use.
+    #[inline]
+    pub(crate) fn methods(&self) -> &Methods {
+        &self.methods
+    }
+
+    fn table(&self) -> &RegionTable {
+        // SAFETY: the segment stays mapped as long as `self`, as `new` demands.
+        unsafe { self.table.get() }
+    }
+
+    /// Describes `start..start + bytes` of this process to peers.
+    #[inline]
+    pub(crate) fn describe(&self, start: *const u8, bytes: usize) -> Described {
+        let address = start.expose_provenance();
+        let last = self.last.get();
+        if let Some(offset) = last.offset_of(address, bytes) {
+            return Described::within(&last, address, offset);
+        }
+        self.describe_other(address, bytes)
+    }
+
+    fn describe_other(&self, address: usize, bytes: usize) -> Described {
+        let Some(extent) = self.regions.borrow().around(address, bytes) else { return Described::plain(address) };
+        self.last.set(extent);
+        Described::within(&extent, address, address - extent.start)
+    }
+
+    /// True if [`resolve`](Self::resolve) would map `what` of world rank `rank`.
+    #[inline]
+    pub(crate) fn is_mappable(&self, rank: usize, what: &Described) -> bool {
+        self.methods.has(Method::Shared) && (what.is_shared() || self.pids[rank] == self.pid)
+    }
+
+    /// Finds the buffer that world rank `rank` has described.
+    ///
+    /// The access is valid until the owner may free the buffer, but no longer than to the next call for the
+    /// same rank.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`]: no method reaches it.
+    #[inline]
+    pub(crate) fn resolve(&self, rank: usize, what: &Described) -> Result<Access> {
+        if self.methods.has(Method::Shared) {
+            if self.pids[rank] == self.pid {
+                return Ok(Access::Mapped(std::ptr::with_exposed_provenance_mut(what.address)));
+            }
+            if what.is_shared() {
+                match self.peers[rank].borrow_mut().map(what) {
+                    Ok(base) => return Ok(Access::Mapped(base.wrapping_add(what.offset))),
+                    Err(error) => self.note_fallback(rank, &error)?,
+                }
+            }
+        }
+        if self.methods.has(Method::Cma) {
+            return Ok(Access::Kernel(RemoteBuffer::at(rank, self.pids[rank], what.address)));
+        }
+        Err(self.unreachable(rank))
+    }
+
+    #[cold]
+    fn note_fallback(&self, rank: usize, error: &Error) -> Result<()> {
+        if self.methods.has(Method::Cma) {
+            self.fallback.replace(Some(format!("rank {rank}: {error}")));
+            return Ok(());
+        }
+        Err(Error::Unreachable { rank, pid: self.pids[rank], reason: error.to_string() })
+    }
+
+    #[cold]
+    fn unreachable(&self, rank: usize) -> Error {
+        let reason = format!("it is not shared memory, and cma is {}", self.methods.verdict(Method::Cma));
+        Error::Unreachable { rank, pid: self.pids[rank], reason }
+    }
+
+    /// Takes memory for a buffer: from the heap that peers can map, if there is one, else from this
+    /// process's own. Aligned to 128 bytes, from 4 KiB on to pages; zeroed where that is `wanted`.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub(crate) fn take(&self, bytes: usize, zeroed: bool) -> Result<(*mut u8, Home)> {
+        if !self.has_heap || !self.is_own() {
+            return private(bytes);
+        }
+        let block = self.regions.borrow_mut().take(bytes)?;
+        if block.is_new {
+            // Peers learn of it by descriptions only, whose flags are a release.
+            self.table().living[place_of(block.region)].store(block.region, Ordering::Relaxed);
+        }
+        if zeroed {
+            // SAFETY: the block is this long, and nobody else knows of it yet.
+            unsafe { block.pointer.write_bytes(0, block.used_bytes.min(bytes)) };
+        }
+        Ok((block.pointer, Home::Region(block.region)))
+    }
+
+    /// Gives memory back that [`take`](Self::take) gave out for as many bytes.
+    ///
+    /// # Safety
+    /// It was taken for `bytes`, is given back once, and nobody uses it any more.
+    pub(crate) unsafe fn give(&self, pointer: *mut u8, bytes: usize, home: Home) {
+        match home {
+            // SAFETY: it was allocated with this layout, once, and goes back once (the caller's promise).
+            Home::Private(layout) => unsafe { dealloc(pointer, layout) },
+            // A forked child has copies of its parent's books, which are not its own to change.
+            Home::Region(number) if self.is_own() => {
+                if let Some(region) = self.regions.borrow_mut().give(pointer, bytes, number) {
+                    self.bury(region);
+                }
+            }
+            Home::Region(_) => {}
+        }
+    }
+
+    /// Gives up a region: peers unmap it when they next look, its pages go at once.
+    fn bury(&self, region: Region) {
+        self.last.set(Extent::NOWHERE);
+        let table = self.table();
+        table.living[place_of(region.extent.number)].store(0, Ordering::Relaxed);
+        // G1 (Release): the place in the table is empty. Pairs with G2. One writer, so no exchange.
+        let given_up = table.given_up.0.load(Ordering::Relaxed);
+        table.given_up.0.store(given_up.wrapping_add(1), Ordering::Release);
+        // Where the system cannot, the pages go with the peers' mappings.
+        let _ = region.map.discard(0, region.extent.bytes);
+    }
+
+    /// False in a forked child of the rank.
+    fn is_own(&self) -> bool {
+        std::process::id() == self.pid
+    }
+
+    /// Several lines on methods and memory.
+    pub(crate) fn in_words(&self) -> String {
+        let (regions, bytes) = self.regions.borrow().size();
+        let mapped: usize = self.peers.iter().map(|peer| peer.borrow().mapped()).sum();
+        let fallback = self.fallback.borrow();
+        format!(
+            "copy methods: {}\n\
+             reachable memory: {regions} regions of {} KiB here, {mapped} of peers mapped{}\n",
+            self.methods,
+            bytes / 1024,
+            fallback.as_ref().map_or_else(String::new, |why| format!(" (cma in place of a mapping: {why})")),
+        )
+    }
+}
+
+impl fmt::Debug for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reach").field("rank", &self.rank).field("methods", &self.methods).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Reach {
+    fn drop(&mut self) {
+        if self.is_own() {
+            // SAFETY: dropped here only, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.regions.borrow_mut()) };
+        }
+    }
+}
+
+/// Zeroed memory of this process alone.
+fn private(bytes: usize) -> Result<(*mut u8, Home)> {
+    let no_memory = |reason: &str| Error::NoMemory { bytes, reason: reason.to_owned() };
+    let (rounded, align) = rounded(bytes).ok_or_else(|| no_memory("more than an address space has"))?;
+    let layout = Layout::from_size_align(rounded, align).map_err(|error| no_memory(&error.to_string()))?;
+    // SAFETY: the layout's size is not 0.
+    let pointer = unsafe { alloc_zeroed(layout) };
+    if pointer.is_null() { Err(no_memory("the system has no more")) } else { Ok((pointer, Home::Private(layout))) }
+}

@@ -1,0 +1,220 @@
+//! The regions of this rank that its peers can map, and the heap in them.
+//!
+//! A region is a memfd that stays open as long as it lives. Regions of the heap are made when they are
+//! needed, at least as large as all before them together, so that there are few (each takes a descriptor);
+//! what would fill half of one has a region of its own. Pages are taken by who touches them first, and
+//! go back to the system with their region, or at once where a large block is freed.
+#![cfg_attr(not(test), allow(dead_code))] // the single-copy collectives are built on it
+
+use crate::error::{Error, Result};
+use crate::segment::layout::{PAGE, REGIONS, whole_pages};
+use crate::sys::map::SharedMap;
+
+use super::peers::place_of;
+use super::ranges::Ranges;
+
+/// The first region of the heap.
+const FIRST_BYTES: usize = 2 << 20;
+/// Freed blocks of this size give their pages back before their region is empty.
+const DISCARDED_BYTES: usize = 2 << 20;
+/// Blocks begin at multiples of this at least: two lines, as the processor fetches them.
+pub(super) const ALIGN: usize = 128;
+
+/// What a peer must know of a region.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+    /// Never used again; its low bits are its place in the table.
+    pub(super) number: u64,
+    pub(super) fd: u32,
+    pub(super) inode: u64,
+}
+
+impl Extent {
+    /// An extent that nothing lies in.
+    pub(super) const NOWHERE: Self = Self { start: usize::MAX, bytes: 0, number: 0, fd: 0, inode: 0 };
+
+    /// How far into it `start..start + bytes` begins, if it lies wholly in it.
+    #[inline]
+    pub(super) fn offset_of(&self, start: usize, bytes: usize) -> Option<usize> {
+        let offset = start.wrapping_sub(self.start);
+        (offset < self.bytes && bytes <= self.bytes - offset).then_some(offset)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) extent: Extent,
+    pub(super) map: SharedMap,
+    ranges: Ranges,
+}
+
+/// All regions of this rank.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    /// By their start.
+    regions: Vec<Region>,
+    /// Numbers given out so far, without their places.
+    numbers: u64,
+    /// Bytes in blocks that are in use.
+    live_bytes: usize,
+}
+
+/// A block of the heap.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    pub(super) pointer: *mut u8,
+    /// The region's number.
+    pub(super) region: u64,
+    /// So many bytes at its start may have been used before; the rest is zero.
+    pub(super) used_bytes: usize,
+    /// Whether its region was made for it.
+    pub(super) is_new: bool,
+}
+
+/// Size and alignment that a block of `bytes` really has; `None` if no address space has room for it.
+pub(super) fn rounded(bytes: usize) -> Option<(usize, usize)> {
+    let align = if bytes < PAGE { ALIGN } else { PAGE };
+    let rounded = bytes.max(1).checked_next_multiple_of(align)?;
+    (rounded < isize::MAX.unsigned_abs()).then_some((rounded, align))
+}
+
+impl Regions {
+    /// The region that `start..start + bytes` lies wholly in.
+    pub(super) fn around(&self, start: usize, bytes: usize) -> Option<Extent> {
+        let after = self.regions.partition_point(|region| region.extent.start <= start);
+        let extent = self.regions[..after].last()?.extent;
+        extent.offset_of(start, bytes).map(|_| extent)
+    }
+
+    /// Takes a block of the heap.
+    ///
+    /// # Errors
+    /// No memory, no descriptor, or no room in the table.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<Block> {
+        let too_much = || Error::NoMemory { bytes, reason: "more than an address space has".to_owned() };
+        let (bytes, align) = rounded(bytes).ok_or_else(too_much)?;
+        let found = self.regions.iter_mut().find_map(|region| Some((region.ranges.take(bytes, align)?, &*region)));
+        if let Some((taken, region)) = found {
+            self.live_bytes += bytes;
+            let pointer = region.map.base().wrapping_add(taken.offset);
+            return Ok(Block { pointer, region: region.extent.number, used_bytes: taken.used_bytes, is_new: false });
+        }
+        let next_bytes = self.live_bytes.next_power_of_two().max(FIRST_BYTES);
+        let region_bytes = if bytes > next_bytes / 2 { whole_pages(bytes) } else { next_bytes };
+        let mut ranges = Ranges::new(region_bytes);
+        ranges.take(bytes, align).ok_or_else(too_much)?;
+        let no_memory = |error: Error| Error::NoMemory { bytes, reason: error.to_string() };
+        let map = SharedMap::anonymous("han-memory", region_bytes).map_err(no_memory)?;
+        map.prefer_huge_pages();
+        let (pointer, start) = (map.base(), map.base().expose_provenance());
+        let region = self.insert(map, start, region_bytes, ranges)?;
+        self.live_bytes += bytes;
+        Ok(Block { pointer, region, used_bytes: 0, is_new: true })
+    }
+
+    /// Gives back a block of the heap; its region, if nothing is left in it.
+    pub(super) fn give(&mut self, pointer: *mut u8, bytes: usize, number: u64) -> Option<Region> {
+        let (bytes, _) = rounded(bytes)?;
+        let index = self.regions.iter().position(|region| region.extent.number == number)?;
+        self.live_bytes -= bytes;
+        let spare = self.regions.iter().any(|region| region.ranges.is_free());
+        let region = &mut self.regions[index];
+        let offset = pointer.addr() - region.extent.start;
+        region.ranges.give(offset, bytes);
+        if region.ranges.is_free() && (spare || region.extent.bytes > FIRST_BYTES) {
+            return Some(self.regions.remove(index));
+        }
+        if bytes >= DISCARDED_BYTES {
+            // Where the system cannot, the pages stay until the region is empty.
+            let _ = region.map.discard(offset, bytes);
+        }
+        None
+    }
+
+    /// Takes in a region; its number.
+    fn insert(&mut self, map: SharedMap, start: usize, bytes: usize, ranges: Ranges) -> Result<u64> {
+        let full = || Error::NoMemory { bytes, reason: format!("a rank has at most {REGIONS} regions") };
+        let place = self.free_place().ok_or_else(full)?;
+        self.numbers += 1;
+        let number = self.numbers * REGIONS as u64 + place;
+        let no_file = || Error::System { api: "fstat", reason: "a region lost its descriptor".to_owned() };
+        let (fd, inode) = map.fd().zip(map.inode()).ok_or_else(no_file)?;
+        let region = Region { extent: Extent { start, bytes, number, fd, inode }, map, ranges };
+        let at = self.regions.partition_point(|other| other.extent.start < start);
+        self.regions.insert(at, region);
+        Ok(number)
+    }
+
+    fn free_place(&self) -> Option<u64> {
+        let mut taken = [false; REGIONS];
+        for region in &self.regions {
+            taken[place_of(region.extent.number)] = true;
+        }
+        taken.iter().position(|taken| !taken).and_then(|place| u64::try_from(place).ok())
+    }
+
+    /// How many there are, and their bytes.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.regions.len(), self.regions.iter().map(|region| region.extent.bytes).sum())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_regions_hold_much_and_go_when_they_are_empty() {
+        let mut regions = Regions::default();
+        let mut blocks = Vec::new();
+        // Nothing is touched: only address space is used.
+        for bytes in [1, 4096, 100_000, 3 << 20].into_iter().cycle().take(2000) {
+            let block = regions.take(bytes).unwrap();
+            assert!(block.pointer.addr().is_multiple_of(if bytes < PAGE { ALIGN } else { PAGE }));
+            assert!(regions.around(block.pointer.addr(), bytes).is_some());
+            blocks.push((block, bytes));
+        }
+        assert!(regions.size().0 < 40, "{:?}", regions.size());
+        for (block, bytes) in blocks {
+            regions.give(block.pointer, bytes, block.region);
+        }
+        assert!(regions.size().0 <= 1 && regions.size().1 <= FIRST_BYTES, "{:?}", regions.size());
+        assert_eq!(regions.live_bytes, 0);
+    }
+
+    #[test]
+    fn numbers_are_never_used_again() {
+        let mut regions = Regions::default();
+        let mut numbers = std::collections::HashSet::new();
+        for _ in 0..1000 {
+            let block = regions.take(4 << 20).unwrap();
+            assert!(block.is_new && numbers.insert(block.region));
+            assert!(regions.give(block.pointer, 4 << 20, block.region).is_some());
+        }
+    }
+
+    #[test]
+    fn a_buffer_across_a_regions_end_lies_in_none() {
+        let mut regions = Regions::default();
+        let block = regions.take(8 << 20).unwrap();
+        let start = block.pointer.addr();
+        assert!(regions.around(start, 8 << 20).is_some());
+        assert!(regions.around(start, (8 << 20) + 1).is_none());
+        assert!(regions.around(start + 4096, 8 << 20).is_none());
+        assert!(regions.around(start - 1, 2).is_none());
+        assert!(regions.around(start + (8 << 20) - 1, 1).is_some());
+    }
+
+    #[test]
+    fn more_than_there_is_room_for_is_refused() {
+        let mut regions = Regions::default();
+        for bytes in [usize::MAX, usize::MAX / 2, isize::MAX.unsigned_abs() - 8192] {
+            let error = regions.take(bytes).unwrap_err().to_string();
+            assert!(error.starts_with("no memory for"), "{error}");
+        }
+        assert_eq!(regions.size(), (0, 0));
+    }
+}
