@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn values_and_their_origins_are_known() {
         let config = read(&[("HAN_SET", "chunk_bytes=8192, spins=7"), ("HAN_WATCHDOG", "2.5")]).unwrap();
-        assert_eq!((config.settings.chunk_bytes, config.settings.spins), (8192, Some(7)));
+        assert_eq!((config.settings.chunk_bytes, config.settings.spins), (Some(8192), Some(7)));
         let entries = config.entries();
         let entry = |key: &str| entries.iter().find(|(known, ..)| *known == key).unwrap().clone();
         assert_eq!(entry("watchdog_s"), ("watchdog_s", "2.5".into(), "HAN_WATCHDOG".into()));

@@ -11,6 +11,7 @@ mod agreement;
 use std::rc::Rc;
 
 use crate::call::Signature;
+use crate::copy::Stores;
 use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::exchange::Exchange;
@@ -63,6 +64,10 @@ pub(crate) struct Ring {
     signature: Signature,
     /// Room for a pointer to each rank's contribution, so that no operation allocates.
     sources: Vec<*const u8>,
+    /// How this rank's payloads go into its cells.
+    stores: Stores,
+    /// All cells have been in use, so that they cost no page faults any more.
+    lapped: bool,
     /// Kept mapped for the places above.
     _segment: Segment,
 }
@@ -88,6 +93,7 @@ impl Ring {
         let cells = (0..size).map(|r| segment.bytes_at(first + r * stride + cells_at, ring_bytes)).collect();
         Ok(Self {
             own_cores: job.own_cores(),
+            stores: Stores::new(job.settings().past_caches),
             depth: if job.own_cores() { SLOTS / 2 } else { SLOTS },
             job,
             flags,
@@ -105,6 +111,7 @@ impl Ring {
             chain: 0,
             signature: Signature { packed: 0, count: 0 },
             sources: Vec::with_capacity(size),
+            lapped: false,
             _segment: segment,
         })
     }
@@ -264,15 +271,28 @@ impl Ring {
     /// # Safety
     /// As for [`put_inline`](Self::put_inline), for at most the bytes that the span was taken for.
     #[inline]
-    pub(crate) unsafe fn put_payload(&self, span: Span, from: *const u8, bytes: usize) {
+    pub(crate) unsafe fn put_payload(&mut self, span: Span, from: *const u8, bytes: usize) {
         if bytes <= INLINE_BYTES {
             // SAFETY: the caller's promise.
             unsafe { self.put_inline(span, from, bytes) };
         } else {
-            // SAFETY: the cell has room for the span's bytes, only this rank writes to it, and nobody
-            // reads it before it is published.
-            unsafe { copy(self.cells(self.rank, span), from, bytes) };
+            // SAFETY: the caller's promise.
+            unsafe { self.put_cells(span, 0, from, bytes) };
         }
+    }
+
+    /// Copies `bytes` at `from` into this rank's cells of `span`, from `offset` on.
+    ///
+    /// # Safety
+    /// [`may_write`](Self::may_write) has allowed it, the span is not yet published and has room for
+    /// `offset + bytes`, and `from` is valid for `bytes` and not in these cells.
+    #[inline]
+    pub(crate) unsafe fn put_cells(&mut self, span: Span, offset: usize, from: *const u8, bytes: usize) {
+        self.lapped |= span.end() as usize > self.cell_count;
+        let to = self.cells(self.rank, span).wrapping_add(offset);
+        // SAFETY: the cells have room, only this rank writes to them, and nobody reads them before they
+        // are published.
+        unsafe { self.stores.copy_in(to, from, bytes, self.lapped) };
     }
 
     /// Where `rank` has put a payload of `bytes` in `span`.

@@ -15,11 +15,13 @@ pub struct Settings {
     pub backing: Option<Backing>,
     /// Ways in which a peer's memory may be reached.
     pub methods: MethodSet,
-    /// Largest pipelined piece of a message.
-    pub chunk_bytes: usize,
+    /// Largest pipelined piece of a message; `None` chooses by its length.
+    pub chunk_bytes: Option<usize>,
     /// Reductions of smaller vectors let every rank read every vector; larger ones are reduced by
     /// slices (by two ranks from 32 times this size on; reduce only where every rank has a core).
     pub slice_min_bytes: usize,
+    /// Whether payloads enter cells by non-temporal stores; `None` times ordinary ones now and then.
+    pub past_caches: Option<bool>,
     /// From this many ranks on, small messages travel along trees, if every rank has a core.
     pub tree_min_ranks: usize,
     /// The result must not depend on the algorithm: no partial sums in trees.
@@ -41,8 +43,9 @@ impl Default for Settings {
         Self {
             backing: None,
             methods: MethodSet::default(),
-            chunk_bytes: 16 * 1024,
+            chunk_bytes: None,
             slice_min_bytes: 8 * 1024,
+            past_caches: None,
             tree_min_ranks: 32,
             reproducible: false,
             assume_own_cores: None,
@@ -61,8 +64,9 @@ const MAX_SPINS: u32 = 1_000_000;
 pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
     ("methods", "how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
-    ("chunk_bytes", "largest pipelined piece of a message, a power of two from 4096 to 65536"),
+    ("chunk_bytes", "largest pipelined piece of a message: auto, or a power of two from 4096 to 65536"),
     ("slice_min_bytes", "from this size on, reductions are shared out by slices (two ranks: 32 times)"),
+    ("past_caches", "whether payloads enter cells by non-temporal stores: auto (measured as it goes), 0 or 1"),
     ("tree_min_ranks", "from this many ranks on, small messages travel along trees"),
     ("assume_own_cores", "whether every rank has a core to itself: auto, 0 or 1"),
     ("spins", "polls before the core is first given away: auto or a number"),
@@ -79,17 +83,11 @@ impl Settings {
         match key {
             "backing" => self.backing = parse_backing(value)?,
             "methods" => self.methods = MethodSet::parse(value)?,
-            "chunk_bytes" => self.chunk_bytes = number(key, value)?,
+            "chunk_bytes" => self.chunk_bytes = auto_or_number(key, value)?,
             "slice_min_bytes" => self.slice_min_bytes = number(key, value)?,
             "tree_min_ranks" => self.tree_min_ranks = number(key, value)?,
-            "assume_own_cores" => {
-                self.assume_own_cores = match value {
-                    "auto" => None,
-                    "0" => Some(false),
-                    "1" => Some(true),
-                    _ => return Err(format!("assume_own_cores={value}: expected auto, 0 or 1")),
-                }
-            }
+            "past_caches" => self.past_caches = auto_or_flag(key, value)?,
+            "assume_own_cores" => self.assume_own_cores = auto_or_flag(key, value)?,
             "spins" => self.spins = auto_or_number(key, value)?,
             "yields" => self.yields = auto_or_number(key, value)?,
             "timeout_s" => self.timeout_s = seconds(key, value)?,
@@ -106,9 +104,10 @@ impl Settings {
     /// # Errors
     /// A sentence with the values that the field takes.
     pub fn validate(&self) -> Result<(), String> {
-        let chunk = self.chunk_bytes;
-        if !chunk.is_power_of_two() || !(4096..=65536).contains(&chunk) {
-            return Err(format!("chunk_bytes={chunk}: expected a power of two from 4096 to 65536"));
+        if let Some(chunk) = self.chunk_bytes
+            && (!chunk.is_power_of_two() || !(4096..=65536).contains(&chunk))
+        {
+            return Err(format!("chunk_bytes={chunk}: expected auto, or a power of two from 4096 to 65536"));
         }
         if self.tree_min_ranks < 2 {
             return Err(format!("tree_min_ranks={}: expected a number of at least 2", self.tree_min_ranks));
@@ -122,12 +121,12 @@ impl Settings {
     /// The value of `key` as [`set`](Self::set) would take it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<String> {
-        let auto = |n: Option<u32>| n.map_or_else(|| "auto".to_owned(), |n| n.to_string());
         Some(match key {
             "backing" => self.backing.map_or_else(|| "auto".to_owned(), |b| b.to_string()),
             "methods" => self.methods.to_string(),
-            "chunk_bytes" => self.chunk_bytes.to_string(),
+            "chunk_bytes" => auto(self.chunk_bytes),
             "slice_min_bytes" => self.slice_min_bytes.to_string(),
+            "past_caches" => auto(self.past_caches.map(u32::from)),
             "tree_min_ranks" => self.tree_min_ranks.to_string(),
             "assume_own_cores" => auto(self.assume_own_cores.map(u32::from)),
             "spins" => auto(self.spins),
@@ -147,12 +146,25 @@ impl fmt::Display for Settings {
     }
 }
 
+fn auto<T: fmt::Display>(value: Option<T>) -> String {
+    value.map_or_else(|| "auto".to_owned(), |value| value.to_string())
+}
+
 fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{key}={value}: expected a whole number"))
 }
 
-fn auto_or_number(key: &str, value: &str) -> Result<Option<u32>, String> {
+fn auto_or_number<T: std::str::FromStr>(key: &str, value: &str) -> Result<Option<T>, String> {
     if value == "auto" { Ok(None) } else { number(key, value).map(Some) }
+}
+
+fn auto_or_flag(key: &str, value: &str) -> Result<Option<bool>, String> {
+    match value {
+        "auto" => Ok(None),
+        "0" => Ok(Some(false)),
+        "1" => Ok(Some(true)),
+        _ => Err(format!("{key}={value}: expected auto, 0 or 1")),
+    }
 }
 
 /// A finite number of seconds that is not negative.

@@ -26,11 +26,11 @@ fn sum(size: usize, count: usize, salt: usize) -> Vec<i64> {
 /// Counts of i64 around the inline limit, cells, the slice threshold, chunks, and beyond the ring.
 fn counts(settings: &Settings) -> Vec<usize> {
     let mut counts = vec![0, 1, 2];
-    for bytes in [120, 4096, settings.slice_min_bytes, settings.chunk_bytes, 64 * 4096] {
+    for bytes in [120, 4096, settings.slice_min_bytes, settings.chunk_bytes.unwrap_or(16_384), 64 * 4096] {
         let at = bytes / 8;
         counts.extend([at.saturating_sub(1), at, at + 1]);
     }
-    counts.extend([3 * settings.chunk_bytes / 8 + 5, 3 * 64 * 4096 / 8 + 77]);
+    counts.extend([3 * settings.chunk_bytes.unwrap_or(16_384) / 8 + 5, 3 * 64 * 4096 / 8 + 77]);
     counts.sort_unstable();
     counts.dedup();
     counts
@@ -119,7 +119,7 @@ fn other_thresholds_are_exact() {
         // Decides the form of reduce; threads share cores all the same, so they must not spin.
         settings.assume_own_cores = Some(own_cores);
         settings.spins = Some(1);
-        settings.chunk_bytes = chunk_bytes;
+        settings.chunk_bytes = Some(chunk_bytes);
         settings.slice_min_bytes = slice_min_bytes;
         let counts = [16, 500, 513, 9000, 40_000, 100_000];
         for size in [2, 3, 4, 7] {

@@ -70,6 +70,62 @@ unsafe fn copy_avx2(to: *mut u8, from: *const u8, bytes: usize) {
     unsafe { to.wrapping_add(whole).copy_from_nonoverlapping(from.wrapping_add(whole), rest) };
 }
 
+/// As [`copy`], with stores that go to memory past this core's caches, where the machine has them.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline]
+pub(crate) unsafe fn copy_past_caches(to: *mut u8, from: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if bytes >= LEAST_VECTORED && std::arch::is_x86_feature_detected!("avx2") {
+        // Up to the first whole line of the target.
+        let head = to.align_offset(LINE).min(bytes);
+        let body = (bytes - head) / LINE * LINE;
+        let rest = head + body;
+        // SAFETY: three parts of what the caller vouches for; the second starts at a line of `to`.
+        unsafe { to.copy_from_nonoverlapping(from, head) };
+        // SAFETY: the same, and AVX2 is there.
+        unsafe { stream_avx2(to.wrapping_add(head), from.wrapping_add(head), body) };
+        // SAFETY: the same.
+        unsafe { to.wrapping_add(rest).copy_from_nonoverlapping(from.wrapping_add(rest), bytes - rest) };
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(to, from, bytes) }
+}
+
+/// Bytes of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+
+/// Copies whole lines by non-temporal stores, and orders them before every later store.
+///
+/// # Safety
+/// As for [`copy`]; `to` is aligned to a line and `bytes` is a multiple of it.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[allow(clippy::cast_ptr_alignment)] // unaligned loads; the stores are aligned by the caller
+unsafe fn stream_avx2(to: *mut u8, from: *const u8, bytes: usize) {
+    use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
+
+    let mut at = 0;
+    while at < bytes {
+        let source = from.wrapping_add(at).cast::<__m256i>();
+        let target = to.wrapping_add(at).cast::<__m256i>();
+        // SAFETY: a whole line lies within `bytes`; loads of any alignment.
+        let a = unsafe { _mm256_loadu_si256(source) };
+        // SAFETY: the same.
+        let b = unsafe { _mm256_loadu_si256(source.wrapping_add(1)) };
+        // SAFETY: the same; the caller has aligned `to`, and the lines are made visible by the fence below.
+        unsafe { _mm256_stream_si256(target, a) };
+        // SAFETY: the same.
+        unsafe { _mm256_stream_si256(target.wrapping_add(1), b) };
+        at += LINE;
+    }
+    // Non-temporal stores are not ordered by a release: this fence stands between them and the flag (S1).
+    _mm_sfence();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,11 +135,13 @@ mod tests {
         let source: Vec<u8> = (0..5000).map(|i| u8::try_from(i % 251).unwrap_or(0)).collect();
         for bytes in (0..300).chain([511, 512, 513, 639, 640, 641, 4095, 4096, 4100]) {
             for (from, to) in [(0, 0), (1, 0), (0, 3), (16, 48), (31, 33)] {
-                let mut target = vec![255u8; 5000];
-                // SAFETY: both vectors have room for the offset and `bytes`.
-                unsafe { copy(target.as_mut_ptr().wrapping_add(to), source.as_ptr().wrapping_add(from), bytes) };
-                assert_eq!(target[to..to + bytes], source[from..from + bytes], "{bytes} bytes {from} to {to}");
-                assert!(target[..to].iter().chain(&target[to + bytes..]).all(|&byte| byte == 255));
+                for way in [copy, copy_past_caches] {
+                    let mut target = vec![255u8; 5200];
+                    // SAFETY: both vectors have room for the offset and `bytes`.
+                    unsafe { way(target.as_mut_ptr().wrapping_add(to), source.as_ptr().wrapping_add(from), bytes) };
+                    assert_eq!(target[to..to + bytes], source[from..from + bytes], "{bytes} bytes {from} to {to}");
+                    assert!(target[..to].iter().chain(&target[to + bytes..]).all(|&byte| byte == 255));
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ pub const SLOTS: u32 = 128;
 /// Cells of every rank that may be in flight, one a step.
 pub const CELLS: u32 = 64;
 /// Most cells that a rank has.
-const MOST_CELLS: usize = 512;
+const MOST_CELLS: usize = 1024;
 /// Operations whose signatures each rank keeps for its peers to look at.
 pub const HISTORY: usize = 2 * SLOTS as usize;
 /// Segments are cut at page borders so that each rank's part lies on its own pages.
@@ -177,7 +177,7 @@ pub const fn whole_pages(bytes: usize) -> usize {
 
 /// Cells that each of `ranks` has: more than may be in flight, so that by the time a place comes again its
 /// last readers' copies have left their caches. Taking a line back from a cache costs a writer several
-/// times what writing to one that nobody has costs; about 4 MiB in all ranks' cells are enough for that.
+/// times what writing to one that nobody has costs; about 8 MiB in all ranks' cells are enough for that.
 #[must_use]
 pub fn cells_in_ring(ranks: usize) -> usize {
     (2 * MOST_CELLS / ranks.next_power_of_two()).clamp(CELLS as usize, MOST_CELLS)

@@ -83,20 +83,19 @@ impl Progress for Pipelined<'_> {
             let bytes = self.chunks.bytes(self.next);
             let offset = self.chunks.offset(self.next);
             let span = *self.span.get_or_insert_with(|| ring.take(bytes));
-            let cells = ring.cells(self.call.root, span);
             if ring.rank() == self.call.root {
                 wait_for!(ring.may_write(span)?);
                 // SAFETY: in the call's buffer, whose length the chunks were cut from.
                 let from = unsafe { self.call.send.add(offset) };
-                // SAFETY: nobody reads these cells until they are published; the span has room.
-                unsafe { copy(cells, from, bytes) };
+                // SAFETY: just allowed, not yet published; the span was taken for `bytes`.
+                unsafe { ring.put_cells(span, 0, from, bytes) };
                 ring.publish(span);
             } else {
                 wait_for!(ring.published(self.call.root, span)?);
                 // SAFETY: in the call's buffer, as above.
                 let to = unsafe { self.call.recv.add(offset) };
                 // SAFETY: published, and kept until this rank has consumed the span.
-                unsafe { copy(to, cells, bytes) };
+                unsafe { copy(to, ring.cells(self.call.root, span), bytes) };
                 ring.consumed(span.end());
             }
             self.span = None;

@@ -17,7 +17,8 @@ impl Chunks {
     /// Chunks of at most the configured size, of which at least `spans` fit into the ring.
     pub(crate) fn new(ring: &mut Ring, call: &Call<'_>, spans: usize) -> Self {
         ring.mark();
-        let chunk_bytes = ring.job().settings().chunk_bytes.min(ring.largest(spans));
+        let chosen = ring.job().settings().chunk_bytes.unwrap_or_else(|| by_length(call.bytes()));
+        let chunk_bytes = chosen.min(ring.largest(spans));
         Self { total_bytes: call.bytes(), chunk_bytes, element_bytes: call.datatype.size() }
     }
 
@@ -49,6 +50,11 @@ impl Chunks {
     pub(crate) fn largest_slice(&self, chunk: usize, size: usize) -> usize {
         (0..size).map(|rank| self.slice(chunk, rank, size).len()).max().unwrap_or(0)
     }
+}
+
+/// A sixteenth of the message, between what hides a flag's way and what the first caches hold.
+fn by_length(bytes: usize) -> usize {
+    (bytes / 16).clamp(16 * 1024, 64 * 1024).next_power_of_two()
 }
 
 #[cfg(test)]

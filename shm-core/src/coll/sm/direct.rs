@@ -6,7 +6,6 @@ use crate::call::{Call, Collective};
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress};
-use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 
@@ -58,9 +57,8 @@ impl<'a> Reduce<'a> {
             }
             // SAFETY: in the call's buffer, whose length the chunks were cut from.
             let from = unsafe { self.call.send.add(self.chunks.offset(self.put)) };
-            let to = ring.cells(ring.rank(), span);
-            // SAFETY: nobody reads these cells until they are published; the span has room.
-            unsafe { copy(to, from, self.chunks.bytes(self.put)) };
+            // SAFETY: just allowed, not yet published; the span was taken for the chunk.
+            unsafe { ring.put_cells(span, 0, from, self.chunks.bytes(self.put)) };
             ring.publish(span);
         }
         self.put += 1;

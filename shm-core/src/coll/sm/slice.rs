@@ -79,14 +79,11 @@ impl<'a> Reduce<'a> {
         }
         let own = self.chunks.slice(self.put, ring.rank(), ring.size());
         let offset = self.chunks.offset(self.put);
-        let cells = ring.cells(ring.rank(), parts);
         for part in [0..own.start, own.end..self.chunks.bytes(self.put)] {
             // SAFETY: in the call's buffer, whose length the chunks were cut from.
             let from = unsafe { self.call.send.add(offset + part.start) };
-            // SAFETY: in this chunk's cells.
-            let to = unsafe { cells.add(part.start) };
-            // SAFETY: nobody reads these cells until they are published; the span has room.
-            unsafe { copy(to, from, part.len()) };
+            // SAFETY: just allowed, not yet published; the span was taken for the whole chunk.
+            unsafe { ring.put_cells(parts, part.start, from, part.len()) };
         }
         ring.publish(parts);
         self.put += 1;
@@ -125,16 +122,17 @@ impl<'a> Reduce<'a> {
         let at = self.chunks.offset(self.reduced) + slice.start;
         // SAFETY: in the call's buffer.
         let own = unsafe { self.call.send.add(at) };
-        let result = ring.cells(ring.rank(), results);
+        let cells = ring.cells(ring.rank(), results);
+        // SAFETY: in the call's buffer, which this rank has if it receives.
+        let result = if self.receives { unsafe { self.call.recv.add(at) } } else { cells };
         let from = ring.cell_sources(parts, slice.start, own);
         // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
-        // nobody reads the result's cells until they are published, and they are no source.
+        // nobody reads the result's cells until they are published, and they are no source; `recv` is
+        // `own` or apart from all sources.
         unsafe { fold(op, self.call.datatype, result, from, slice.len()) };
         if self.receives {
-            // SAFETY: in the call's buffer, which this rank has because it receives.
-            let to = unsafe { self.call.recv.add(at) };
-            // SAFETY: the result was just written; user memory does not overlap the segment.
-            unsafe { copy(to, result, slice.len()) };
+            // SAFETY: allowed before this was called, not yet published; the span was taken for a slice.
+            unsafe { ring.put_cells(results, 0, result, slice.len()) };
         }
     }
 

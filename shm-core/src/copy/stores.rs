@@ -1,0 +1,135 @@
+//! Which stores bring a payload into cells: ordinary ones, or non-temporal ones past the caches.
+//!
+//! An ordinary store to a line that a reader's cache still holds must first have that copy taken back.
+//! Between near caches this costs a few nanoseconds a line, between distant ones (other L3 slices, other
+//! sockets) more than a copy through memory. Which it is follows from no table, because ranks and virtual
+//! cores move: so now and then a copy by ordinary stores is timed, and what it took decides for those that
+//! follow. Measurements are in `docs/copy-in-copy-out.md`.
+
+use super::cico::{copy, copy_past_caches};
+use crate::sys::clock;
+
+/// Shorter payloads always go by ordinary stores.
+const LEAST_BYTES: usize = 512;
+/// Copies by ordinary stores between two that are timed.
+const LOOK_EVERY: u32 = 8;
+/// Copies past the caches between two trials of ordinary stores, at first; doubled with each that fails.
+const FIRST_PAUSE: u32 = 32;
+const LAST_PAUSE: u32 = 1024;
+/// What a copy may take beside its lines, and for each line, before copies past the caches are better.
+const START_NS: u64 = 150;
+const LINE_NS: f64 = 6.0;
+/// Slow copies in a row that it takes to change: one may have been interrupted.
+const SLOW_IN_A_ROW: u32 = 2;
+
+/// How one rank's payloads go into its cells of one communicator.
+#[derive(Debug)]
+pub(crate) struct Stores {
+    past_caches: bool,
+    /// A setting has decided; nothing is timed.
+    fixed: bool,
+    /// Copies until the next is timed.
+    until_look: u32,
+    pause: u32,
+    slow: u32,
+}
+
+impl Stores {
+    /// `past_caches`: what a setting has decided, if it did.
+    pub(crate) fn new(past_caches: Option<bool>) -> Self {
+        let (fixed, past_caches) = (past_caches.is_some(), past_caches.unwrap_or(false));
+        Self { past_caches, fixed, until_look: LOOK_EVERY, pause: FIRST_PAUSE, slow: 0 }
+    }
+
+    /// Copies a payload into cells. `rested`: they have been written and read before, so that the time
+    /// that ordinary stores take says something.
+    ///
+    /// # Safety
+    /// As for [`copy`].
+    #[inline]
+    #[allow(unsafe_code)] // passes its caller's promise on
+    pub(crate) unsafe fn copy_in(&mut self, to: *mut u8, from: *const u8, bytes: usize, rested: bool) {
+        if bytes < LEAST_BYTES {
+            // SAFETY: the caller's promise.
+            return unsafe { copy(to, from, bytes) };
+        }
+        if self.until_look == 0 && rested && !self.fixed {
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy_timed(to, from, bytes) };
+        }
+        self.until_look = self.until_look.saturating_sub(1);
+        if self.past_caches {
+            // SAFETY: the caller's promise.
+            unsafe { copy_past_caches(to, from, bytes) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { copy(to, from, bytes) }
+        }
+    }
+
+    /// # Safety
+    /// As for [`copy`].
+    #[inline(never)]
+    #[allow(unsafe_code)] // passes its caller's promise on
+    unsafe fn copy_timed(&mut self, to: *mut u8, from: *const u8, bytes: usize) {
+        let start_ns = clock::now_ns();
+        // SAFETY: the caller's promise.
+        unsafe { copy(to, from, bytes) };
+        // The stores have reached the cache only behind a full fence.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        self.judge(bytes, clock::now_ns().saturating_sub(start_ns));
+    }
+
+    /// Draws the conclusion from a copy by ordinary stores that took `took_ns`.
+    fn judge(&mut self, bytes: usize, took_ns: u64) {
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small
+        let allowed_ns = START_NS + (bytes as f64 / 64.0 * LINE_NS) as u64;
+        if took_ns <= allowed_ns {
+            *self = Self::new(None);
+            return;
+        }
+        self.slow += 1;
+        if !self.past_caches && self.slow < SLOW_IN_A_ROW {
+            self.until_look = 0;
+            return;
+        }
+        self.slow = 0;
+        self.pause = if self.past_caches { (2 * self.pause).min(LAST_PAUSE) } else { FIRST_PAUSE };
+        self.past_caches = true;
+        self.until_look = self.pause;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 16 * 1024;
+    const NEAR_NS: u64 = 400;
+    const FAR_NS: u64 = 7_000;
+
+    #[test]
+    fn one_slow_copy_changes_nothing_two_do() {
+        let mut stores = Stores::new(None);
+        stores.judge(BYTES, FAR_NS);
+        assert!(!stores.past_caches);
+        assert_eq!(stores.until_look, 0, "the next copy is timed as well");
+        stores.judge(BYTES, FAR_NS);
+        assert!(stores.past_caches);
+    }
+
+    #[test]
+    fn trials_become_rarer_while_they_fail_and_one_that_succeeds_ends_it() {
+        let mut stores = Stores::new(None);
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            stores.judge(BYTES, FAR_NS);
+            if stores.until_look > 0 {
+                pauses.push(stores.until_look);
+            }
+        }
+        assert!(pauses.is_sorted() && pauses.first() == Some(&FIRST_PAUSE) && pauses.last() == Some(&LAST_PAUSE));
+        stores.judge(BYTES, NEAR_NS);
+        assert!(!stores.past_caches);
+    }
+}
