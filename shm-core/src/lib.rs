@@ -45,7 +45,7 @@ pub use {
     error::{Error, Result},
     exchange::{Exchange, ExchangeError},
     job::Job,
-    memory::SharedVec,
+    memory::{Registered, SharedVec},
     owned::{Owned, OwnedCall},
     settings::Settings,
 };

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use reduce_kernels::Element;
 
-use crate::copy::Home;
+use crate::copy::{Home, Neighbours};
 use crate::error::{Error, Result};
 use crate::job::Job;
 
@@ -58,6 +58,94 @@ impl Job {
     pub fn allocate(self: &Rc<Self>, bytes: usize, zeroed: bool) -> Result<Block> {
         let (pointer, home) = self.reach().take(bytes, zeroed)?;
         Ok(Block { job: Rc::clone(self), pointer, bytes, home })
+    }
+
+    /// Registers ordinary memory, so that peers can map it where it is, until it is unregistered or this
+    /// rank leaves the job. Where the method `shared` is off this has no effect.
+    ///
+    /// The whole pages around the buffer are moved into a shared object in place; their contents and
+    /// addresses stay. Memory of the kernel's own users (pinned for a device, locked by `mlock`) must not be
+    /// registered: they keep the pages that were there before.
+    ///
+    /// # Errors
+    /// It is no private anonymous memory: a stack, a mapping of a file, read-only, shared already, not
+    /// mapped; it is registered already; or the system refuses.
+    ///
+    /// # Safety
+    /// Until this returns no other thread writes to the pages that the buffer lies on, also to other data
+    /// there. The buffer is unregistered before it is freed, moved by `realloc`, or mapped over.
+    pub unsafe fn register(&self, start: *mut u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.reach().register(start, bytes, Neighbours::Still) }
+    }
+
+    /// Makes memory private again that was registered by this start; its contents stay.
+    ///
+    /// # Errors
+    /// It is not registered, or was freed before.
+    ///
+    /// # Safety
+    /// No operation uses the buffer, and until this returns no other thread accesses the pages that it lies
+    /// on, also other data there.
+    pub unsafe fn unregister(&self, start: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.reach().unregister(start) }
+    }
+}
+
+/// A slice that is registered: peers map it where it is. Dropped, it is ordinary memory again.
+///
+/// Leaked, it stays registered; that costs memory, and peers may then miss what is written to the place
+/// after the slice was freed.
+pub struct Registered<'a, T> {
+    job: Rc<Job>,
+    slice: &'a mut [T],
+}
+
+impl<'a, T: Element> Registered<'a, T> {
+    /// Registers `slice` with the rank of `job`.
+    ///
+    /// A slice that does not fill whole pages shares its first and last page with other data. Therefore it
+    /// is refused where this process has several threads, which might write there meanwhile.
+    ///
+    /// # Errors
+    /// As [`Job::register`], or because of other threads.
+    pub fn new(job: &Rc<Job>, slice: &'a mut [T]) -> Result<Self> {
+        let (start, bytes) = (slice.as_mut_ptr().cast(), size_of_val(slice));
+        // SAFETY: the slice is borrowed mutably, so nobody else writes to it; other data on its pages has no
+        // other thread to write it. It is not freed before it is unregistered, because it is borrowed until
+        // then.
+        unsafe { job.reach().register(start, bytes, Neighbours::IfAlone) }?;
+        Ok(Self { job: Rc::clone(job), slice })
+    }
+}
+
+impl<T> Drop for Registered<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: no operation can have borrowed the slice, and pages that hold other data stay where they are
+        // if this process has other threads (`Neighbours::IfAlone`).
+        let outcome = unsafe { self.job.reach().unregister(self.slice.as_mut_ptr().cast()) };
+        debug_assert!(outcome.is_ok(), "{outcome:?}");
+    }
+}
+
+impl<T> Deref for Registered<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.slice
+    }
+}
+
+impl<T> DerefMut for Registered<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.slice
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Registered<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.slice, f)
     }
 }
 

@@ -15,10 +15,12 @@ mod processes;
 mod ranges;
 mod reach;
 mod regions;
+mod registered;
 mod stores;
 
 pub use method::{Method, MethodSet, Methods};
 #[cfg_attr(not(test), allow(unused_imports))] // the single-copy collectives are built on it
 pub(crate) use reach::{Access, Described};
 pub(crate) use reach::{Home, Reach};
+pub(crate) use registered::Neighbours;
 pub(crate) use stores::Stores;

@@ -57,7 +57,7 @@ impl Peer {
         let base = if let Some((_, map)) = known {
             map.base()
         } else {
-            let map = SharedMap::of_peer(self.pid, what.fd, what.inode, what.region_bytes)?;
+            let map = SharedMap::of_peer(self.pid, what.fd, what.inode, what.file_offset(), what.region_bytes)?;
             map.prefer_huge_pages();
             let base = map.base();
             self.mapped.push((what.region, map));

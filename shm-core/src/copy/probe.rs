@@ -111,7 +111,7 @@ fn try_shared(pid: u32, offered: &Offered) -> Result<(), String> {
     if pid == std::process::id() {
         return Ok(()); // threads share all their memory
     }
-    let map = SharedMap::of_peer(pid, fd, inode, PAGE).map_err(|error| error.to_string())?;
+    let map = SharedMap::of_peer(pid, fd, inode, 0, PAGE).map_err(|error| error.to_string())?;
     let seen = map.first_word().load(Ordering::Relaxed);
     if seen == offered.nonce { Ok(()) } else { Err(format!("/proc/{pid}/fd/{fd} is not the region of that rank")) }
 }

@@ -33,6 +33,42 @@ fn a_freed_regions_memory_goes_at_once_though_peers_have_it_mapped() {
 }
 
 #[test]
+fn registered_memory_is_mapped_where_it_is_and_given_back_with_its_contents() {
+    ranks(3, "registered", "");
+}
+
+#[test]
+fn buffers_that_share_a_page_are_registered_side_by_side() {
+    ranks(2, "side-by-side", "");
+}
+
+#[test]
+fn registering_ten_thousand_times_leaks_nothing() {
+    ranks(2, "register-churn", "");
+}
+
+#[test]
+fn what_cannot_be_registered_is_refused_with_the_reason() {
+    ranks(1, "refused", "");
+}
+
+#[test]
+fn a_forked_child_writes_to_its_own_copy() {
+    ranks(2, "forked", "");
+}
+
+#[test]
+fn pages_that_other_threads_may_use_stay_where_they_are() {
+    ranks(1, "threaded", "");
+}
+
+#[test]
+fn registering_without_the_method_changes_nothing() {
+    ranks(2, "register-in-vain", "methods=cma");
+    ranks(2, "register-in-vain", "methods=cico");
+}
+
+#[test]
 fn methods_that_are_not_set_are_not_used() {
     ranks(2, "without", "methods=cico");
     ranks(2, "without", "methods=cma");

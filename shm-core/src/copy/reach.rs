@@ -18,6 +18,7 @@ use crate::sys::remote::{self, Partial, Way};
 use super::method::{Method, Methods};
 use super::peers::{Peer, place_of};
 use super::regions::{Extent, Region, Regions, rounded};
+use super::registered::{Neighbours, Registered, pages_around, refused};
 
 /// A buffer as its owner describes it to peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +30,8 @@ pub(crate) struct Described {
     pub(super) region: u64,
     /// The region's descriptor in its owner.
     pub(super) fd: u32,
-    _unused: u32,
+    /// 1 where the region's offset in the file is its address, as for registered memory; else 0.
+    at_address: u32,
     pub(super) inode: u64,
     pub(super) region_bytes: usize,
     /// Where the buffer begins in the region.
@@ -45,36 +47,43 @@ impl Described {
     /// Memory that peers cannot map.
     #[inline]
     fn plain(address: usize) -> Self {
-        Self { address, region: 0, fd: 0, _unused: 0, inode: 0, region_bytes: 0, offset: 0 }
+        Self { address, region: 0, fd: 0, at_address: 0, inode: 0, region_bytes: 0, offset: 0 }
     }
 
     #[inline]
     fn within(extent: &Extent, address: usize, offset: usize) -> Self {
-        let &Extent { number, fd, inode, bytes, .. } = extent;
-        Self { address, region: number, fd, _unused: 0, inode, region_bytes: bytes, offset }
+        let &Extent { number, fd, inode, bytes, at_address, .. } = extent;
+        let at_address = u32::from(at_address);
+        Self { address, region: number, fd, at_address, inode, region_bytes: bytes, offset }
     }
 
     /// As words of a flag's payload.
     #[inline]
     pub(crate) fn to_words(self) -> [u64; Self::WORDS] {
-        let Self { address, region, fd, inode, region_bytes, offset, .. } = self;
-        [address as u64, region, u64::from(fd), inode, region_bytes as u64, offset as u64]
+        let Self { address, region, fd, at_address, inode, region_bytes, offset } = self;
+        let file = u64::from(fd) | u64::from(at_address) << 32;
+        [address as u64, region, file, inode, region_bytes as u64, offset as u64]
     }
 
     /// From words of a flag's payload.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // they were that small when they were written
     pub(crate) fn from_words(words: [u64; Self::WORDS]) -> Self {
-        let [address, region, fd, inode, region_bytes, offset] = words;
+        let [address, region, file, inode, region_bytes, offset] = words;
         Self {
             address: address as usize,
             region,
-            fd: fd as u32,
-            _unused: 0,
+            fd: file as u32,
+            at_address: (file >> 32) as u32,
             inode,
             region_bytes: region_bytes as usize,
             offset: offset as usize,
         }
+    }
+
+    /// Where its region begins in the file.
+    pub(super) fn file_offset(&self) -> u64 {
+        if self.at_address == 0 { 0 } else { (self.address - self.offset) as u64 }
     }
 
     /// True if it lies in a region that peers can map.
@@ -178,6 +187,7 @@ pub(crate) struct Reach {
     /// Whether memory comes from regions at all.
     has_heap: bool,
     regions: RefCell<ManuallyDrop<Regions>>,
+    registered: RefCell<ManuallyDrop<Registered>>,
     /// The region that was described last.
     last: Cell<Extent>,
     peers: Vec<RefCell<Peer>>,
@@ -204,6 +214,7 @@ impl Reach {
             has_heap: regions && methods.has(Method::Shared),
             methods,
             regions: RefCell::default(),
+            registered: RefCell::default(),
             last: Cell::new(Extent::NOWHERE),
             peers: peers.collect(),
             fallback: RefCell::default(),
@@ -296,8 +307,7 @@ impl Reach {
         }
         let block = self.regions.borrow_mut().take(bytes)?;
         if block.is_new {
-            // Peers learn of it by descriptions only, whose flags are a release.
-            self.table().living[place_of(block.region)].store(block.region, Ordering::Relaxed);
+            self.announce(block.region);
         }
         if zeroed {
             // SAFETY: the block is this long, and nobody else knows of it yet.
@@ -332,8 +342,69 @@ impl Reach {
         // G1 (Release): the place in the table is empty. Pairs with G2. One writer, so no exchange.
         let given_up = table.given_up.0.load(Ordering::Relaxed);
         table.given_up.0.store(given_up.wrapping_add(1), Ordering::Release);
-        // Where the system cannot, the pages go with the peers' mappings.
-        let _ = region.map.discard(0, region.extent.bytes);
+        region.discard();
+    }
+
+    /// Registers ordinary memory, so that peers can map it where it is. Where the method is off nothing
+    /// changes but the books.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`]: what else than private anonymous memory it is; or the system refuses.
+    ///
+    /// # Safety
+    /// Until this returns, no other thread writes to `start..start + bytes`, nor, with
+    /// [`Neighbours::Still`], to the rest of the first and the last page. The memory is not freed before it is
+    /// unregistered.
+    pub(crate) unsafe fn register(&self, start: *mut u8, bytes: usize, neighbours: Neighbours) -> Result<()> {
+        let buffer = start.expose_provenance();
+        let pages = pages_around(buffer, bytes, neighbours)?;
+        if !self.is_own() {
+            return Err(refused(buffer, bytes, "this process is a forked child of the rank"));
+        }
+        let (mut regions, mut registered) = (self.regions.borrow_mut(), self.registered.borrow_mut());
+        if regions.heap_overlaps(&pages) {
+            return Err(refused(buffer, bytes, "it is memory of han, which peers can map already"));
+        }
+        registered.check(buffer, bytes, &pages)?;
+        if !self.has_heap {
+            registered.note(buffer, bytes, pages);
+            return Ok(());
+        }
+        let (fd, inode) = registered.file()?;
+        let region = regions.add_registered(&pages, fd, inode)?;
+        // SAFETY: just checked; the rest is the caller's promise.
+        if let Err(error) = unsafe { registered.take_in(buffer, bytes, pages, neighbours, region) } {
+            regions.remove(region);
+            return Err(error);
+        }
+        self.announce(region);
+        Ok(())
+    }
+
+    /// Makes registered memory private again; its contents stay.
+    ///
+    /// # Errors
+    /// No registered buffer begins there, it was freed before, or the system refuses.
+    ///
+    /// # Safety
+    /// No operation uses the buffer, and until this returns no other thread accesses its pages.
+    pub(crate) unsafe fn unregister(&self, start: *mut u8) -> Result<()> {
+        let buffer = start.expose_provenance();
+        if !self.is_own() {
+            let why = "this process is a forked child of the rank that registered it".to_owned();
+            return Err(Error::InvalidArgument(why));
+        }
+        let region = self.registered.borrow().region_of(buffer)?;
+        if let Some(region) = region.and_then(|region| self.regions.borrow_mut().remove(region)) {
+            self.bury(region);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.registered.borrow_mut().give_back(buffer) }
+    }
+
+    /// Enters a region into the table. Peers learn of it by descriptions, whose flags are a release.
+    fn announce(&self, region: u64) {
+        self.table().living[place_of(region)].store(region, Ordering::Relaxed);
     }
 
     /// False in a forked child of the rank.
@@ -365,6 +436,11 @@ impl fmt::Debug for Reach {
 impl Drop for Reach {
     fn drop(&mut self) {
         if self.is_own() {
+            // SAFETY: no communicator is left that could use a buffer; that no other thread accesses registered
+            // memory is what those who registered it have promised to see to.
+            unsafe { self.registered.borrow_mut().give_all_back() };
+            // SAFETY: dropped here only, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.registered.borrow_mut()) };
             // SAFETY: dropped here only, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.regions.borrow_mut()) };
         }

@@ -6,6 +6,8 @@
 //! go back to the system with their region, or at once where a large block is freed.
 #![cfg_attr(not(test), allow(dead_code))] // the single-copy collectives are built on it
 
+use std::ops::Range;
+
 use crate::error::{Error, Result};
 use crate::segment::layout::{PAGE, REGIONS, whole_pages};
 use crate::sys::map::SharedMap;
@@ -29,11 +31,14 @@ pub(super) struct Extent {
     pub(super) number: u64,
     pub(super) fd: u32,
     pub(super) inode: u64,
+    /// Whether its offset in the file is its address; else it is 0.
+    pub(super) at_address: bool,
 }
 
 impl Extent {
     /// An extent that nothing lies in.
-    pub(super) const NOWHERE: Self = Self { start: usize::MAX, bytes: 0, number: 0, fd: 0, inode: 0 };
+    pub(super) const NOWHERE: Self =
+        Self { start: usize::MAX, bytes: 0, number: 0, fd: 0, inode: 0, at_address: false };
 
     /// How far into it `start..start + bytes` begins, if it lies wholly in it.
     #[inline]
@@ -46,8 +51,28 @@ impl Extent {
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) extent: Extent,
-    pub(super) map: SharedMap,
+    /// What is free in a region of the heap; `None` for registered memory.
+    heap: Option<Heap>,
+}
+
+#[derive(Debug)]
+struct Heap {
+    map: SharedMap,
     ranges: Ranges,
+}
+
+impl Region {
+    /// Gives its memory back, whoever has it mapped.
+    pub(super) fn discard(&self) {
+        if let Some(heap) = &self.heap {
+            // Where the system cannot, the pages go with the peers' mappings.
+            let _ = heap.map.discard(0, self.extent.bytes);
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.heap.as_ref().is_some_and(|heap| heap.ranges.is_free())
+    }
 }
 
 /// All regions of this rank.
@@ -84,8 +109,15 @@ impl Regions {
     /// The region that `start..start + bytes` lies wholly in.
     pub(super) fn around(&self, start: usize, bytes: usize) -> Option<Extent> {
         let after = self.regions.partition_point(|region| region.extent.start <= start);
-        let extent = self.regions[..after].last()?.extent;
-        extent.offset_of(start, bytes).map(|_| extent)
+        // Registered ranges may overlap, so the last one is not always it.
+        let mut extents = self.regions[..after].iter().rev().map(|region| region.extent);
+        extents.find(|extent| extent.offset_of(start, bytes).is_some())
+    }
+
+    /// True if a region of the heap has one of these bytes.
+    pub(super) fn heap_overlaps(&self, range: &Range<usize>) -> bool {
+        let overlaps = |extent: &Extent| extent.start < range.end && range.start < extent.start + extent.bytes;
+        self.regions.iter().any(|region| region.heap.is_some() && overlaps(&region.extent))
     }
 
     /// Takes a block of the heap.
@@ -95,11 +127,15 @@ impl Regions {
     pub(super) fn take(&mut self, bytes: usize) -> Result<Block> {
         let too_much = || Error::NoMemory { bytes, reason: "more than an address space has".to_owned() };
         let (bytes, align) = rounded(bytes).ok_or_else(too_much)?;
-        let found = self.regions.iter_mut().find_map(|region| Some((region.ranges.take(bytes, align)?, &*region)));
-        if let Some((taken, region)) = found {
+        let fits = |region: &mut Region| {
+            let heap = region.heap.as_mut()?;
+            let taken = heap.ranges.take(bytes, align)?;
+            let pointer = heap.map.base().wrapping_add(taken.offset);
+            Some(Block { pointer, region: region.extent.number, used_bytes: taken.used_bytes, is_new: false })
+        };
+        if let Some(block) = self.regions.iter_mut().find_map(fits) {
             self.live_bytes += bytes;
-            let pointer = region.map.base().wrapping_add(taken.offset);
-            return Ok(Block { pointer, region: region.extent.number, used_bytes: taken.used_bytes, is_new: false });
+            return Ok(block);
         }
         let next_bytes = self.live_bytes.next_power_of_two().max(FIRST_BYTES);
         let region_bytes = if bytes > next_bytes / 2 { whole_pages(bytes) } else { next_bytes };
@@ -109,7 +145,10 @@ impl Regions {
         let map = SharedMap::anonymous("han-memory", region_bytes).map_err(no_memory)?;
         map.prefer_huge_pages();
         let (pointer, start) = (map.base(), map.base().expose_provenance());
-        let region = self.insert(map, start, region_bytes, ranges)?;
+        let no_file = || Error::System { api: "fstat", reason: "a region lost its descriptor".to_owned() };
+        let (fd, inode) = map.fd().zip(map.inode()).ok_or_else(no_file)?;
+        let extent = Extent { start, bytes: region_bytes, number: 0, fd, inode, at_address: false };
+        let region = self.insert(extent, Some(Heap { map, ranges }))?;
         self.live_bytes += bytes;
         Ok(Block { pointer, region, used_bytes: 0, is_new: true })
     }
@@ -119,32 +158,46 @@ impl Regions {
         let (bytes, _) = rounded(bytes)?;
         let index = self.regions.iter().position(|region| region.extent.number == number)?;
         self.live_bytes -= bytes;
-        let spare = self.regions.iter().any(|region| region.ranges.is_free());
+        let spare = self.regions.iter().any(Region::is_free);
         let region = &mut self.regions[index];
+        let heap = region.heap.as_mut()?;
         let offset = pointer.addr() - region.extent.start;
-        region.ranges.give(offset, bytes);
-        if region.ranges.is_free() && (spare || region.extent.bytes > FIRST_BYTES) {
-            return Some(self.regions.remove(index));
-        }
-        if bytes >= DISCARDED_BYTES {
+        heap.ranges.give(offset, bytes);
+        if bytes >= DISCARDED_BYTES && !heap.ranges.is_free() {
             // Where the system cannot, the pages stay until the region is empty.
-            let _ = region.map.discard(offset, bytes);
+            let _ = heap.map.discard(offset, bytes);
         }
-        None
+        let goes = region.is_free() && (spare || region.extent.bytes > FIRST_BYTES);
+        goes.then(|| self.regions.remove(index))
     }
 
-    /// Takes in a region; its number.
-    fn insert(&mut self, map: SharedMap, start: usize, bytes: usize, ranges: Ranges) -> Result<u64> {
-        let full = || Error::NoMemory { bytes, reason: format!("a rank has at most {REGIONS} regions") };
+    /// Takes in registered memory; its number.
+    ///
+    /// # Errors
+    /// The table is full.
+    pub(super) fn add_registered(&mut self, pages: &Range<usize>, fd: u32, inode: u64) -> Result<u64> {
+        let extent = Extent { start: pages.start, bytes: pages.len(), number: 0, fd, inode, at_address: true };
+        self.insert(extent, None)
+    }
+
+    /// Takes out registered memory.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Region> {
+        let index = self.regions.iter().position(|region| region.extent.number == number)?;
+        Some(self.regions.remove(index))
+    }
+
+    /// Takes in a region, and gives it a number.
+    fn insert(&mut self, mut extent: Extent, heap: Option<Heap>) -> Result<u64> {
+        let full = || Error::NoMemory {
+            bytes: extent.bytes,
+            reason: format!("a rank has at most {REGIONS} regions, of its heap and of registered buffers"),
+        };
         let place = self.free_place().ok_or_else(full)?;
         self.numbers += 1;
-        let number = self.numbers * REGIONS as u64 + place;
-        let no_file = || Error::System { api: "fstat", reason: "a region lost its descriptor".to_owned() };
-        let (fd, inode) = map.fd().zip(map.inode()).ok_or_else(no_file)?;
-        let region = Region { extent: Extent { start, bytes, number, fd, inode }, map, ranges };
-        let at = self.regions.partition_point(|other| other.extent.start < start);
-        self.regions.insert(at, region);
-        Ok(number)
+        extent.number = self.numbers * REGIONS as u64 + place;
+        let at = self.regions.partition_point(|other| other.extent.start < extent.start);
+        self.regions.insert(at, Region { extent, heap });
+        Ok(extent.number)
     }
 
     fn free_place(&self) -> Option<u64> {

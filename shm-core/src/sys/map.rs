@@ -12,6 +12,7 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, Flock, FlockArg, OFlag, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::geteuid;
 
 use crate::error::{Error, Result};
@@ -44,13 +45,7 @@ impl SharedMap {
     /// # Errors
     /// The kernel refuses `memfd_create`, or has no memory.
     pub fn anonymous(name: &str, bytes: usize) -> Result<Self> {
-        let name = CString::new(name).map_err(|_| Error::system("memfd_create", Errno::EINVAL))?;
-        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let fd: OwnedFd = memfd_create(name.as_c_str(), flags).map_err(|e| Error::system("memfd_create", e))?;
-        let file = File::from(fd);
-        file.set_len(bytes as u64).map_err(|e| Error::io("ftruncate", &e))?;
-        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
-        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|e| Error::system("fcntl(F_ADD_SEALS)", e))?;
+        let file = sealed_memfd(name, bytes as u64)?;
         Self::map(file)
     }
 
@@ -118,18 +113,22 @@ impl SharedMap {
         Self::map(file)
     }
 
-    /// Maps the object that process `pid` holds open as `fd`, if it is the one that is meant.
+    /// Maps `bytes` at `offset` of the object that process `pid` holds open as `fd`, if it is the one that
+    /// is meant.
     ///
     /// # Errors
-    /// It cannot be opened, or is another object than the one of `inode` and `bytes`.
-    pub fn of_peer(pid: u32, fd: u32, inode: u64, bytes: usize) -> Result<Self> {
-        let mut map = Self::open(Path::new(&format!("/proc/{pid}/fd/{fd}")), bytes)?;
-        if map.inode() != Some(inode) {
-            let reason = format!("/proc/{pid}/fd/{fd} has become another file: its owner must not close it");
+    /// It cannot be opened or mapped, or is another object than the one of `inode`.
+    pub fn of_peer(pid: u32, fd: u32, inode: u64, offset: u64, bytes: usize) -> Result<Self> {
+        let path = format!("/proc/{pid}/fd/{fd}");
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        let file = opened.map_err(|e| Error::System { api: "open", reason: format!("{path}: {e}") })?;
+        let seen = file.metadata().map_err(|e| Error::io("fstat", &e))?;
+        if seen.ino() != inode || seen.len() < offset.saturating_add(bytes as u64) {
+            let reason = format!("{path} has become another file: its owner must not close it");
             return Err(Error::System { api: "open", reason });
         }
-        map.forget_file();
-        Ok(map)
+        let map = MmapOptions::new().offset(offset).len(bytes).map_raw(&file).map_err(|e| Error::io("mmap", &e))?;
+        Ok(Self { map, file: None, name: None })
     }
 
     fn map(file: File) -> Result<Self> {
@@ -218,6 +217,24 @@ impl Drop for SharedMap {
     fn drop(&mut self) {
         self.unlink();
     }
+}
+
+/// An anonymous file of `bytes` zero bytes whose size can never change again.
+pub(super) fn sealed_memfd(name: &str, bytes: u64) -> Result<File> {
+    // The kernel's answer to a longer file would be a signal.
+    let most = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    if bytes > most {
+        let reason = format!("{bytes} bytes are more than the limit on a file's size, {most}: raise it (ulimit -f)");
+        return Err(Error::System { api: "memfd_create", reason });
+    }
+    let name = CString::new(name).map_err(|_| Error::system("memfd_create", Errno::EINVAL))?;
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let fd: OwnedFd = memfd_create(name.as_c_str(), flags).map_err(|e| Error::system("memfd_create", e))?;
+    let file = File::from(fd);
+    file.set_len(bytes).map_err(|e| Error::io("ftruncate", &e))?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|e| Error::system("fcntl(F_ADD_SEALS)", e))?;
+    Ok(file)
 }
 
 /// What the names of this user's objects in [`DEV_SHM`] begin with.

@@ -4,9 +4,11 @@
 
 pub mod affinity;
 pub mod clock;
+pub mod fork;
 pub mod futex;
 pub mod limits;
 pub mod map;
+pub mod pages;
 pub mod pidfd;
 pub mod process;
 pub mod remote;

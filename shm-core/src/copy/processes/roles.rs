@@ -5,13 +5,16 @@ use std::fs;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+
 use super::harness::Files;
 use crate::copy::{Access, Described, Method};
 use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::job::Job;
-use crate::memory::SharedVec;
+use crate::memory::{Registered, SharedVec};
 use crate::settings::Settings;
+use crate::sys::pages::page_bytes;
 
 /// One rank.
 struct Rank {
@@ -39,6 +42,13 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "unmapped" => rank.unmapped(),
         "churn" => rank.churn(),
         "given-back" => rank.given_back(),
+        "registered" => rank.registered(),
+        "side-by-side" => rank.side_by_side(),
+        "register-churn" => rank.register_churn(),
+        "refused" => rank.refused(),
+        "forked" => rank.forked(),
+        "threaded" => rank.threaded(),
+        "register-in-vain" => rank.register_in_vain(),
         "without" => rank.without(set),
         "guarded" => rank.guarded(),
         _ => panic!("no such role: {role}"),
@@ -55,7 +65,285 @@ fn drop_to_nobody() {
     }
 }
 
+/// Pages of a mapping of a role's own; unmapped when it goes.
+struct Pages {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Pages {
+    fn new(pages: usize) -> Self {
+        let length = std::num::NonZeroUsize::new(pages * page_bytes()).unwrap();
+        let (access, kind) = (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE);
+        // SAFETY: a new mapping where the kernel likes.
+        let start = unsafe { mmap_anonymous(None, length, access, kind) }.unwrap();
+        Self { start: start.as_ptr().cast(), bytes: length.get() }
+    }
+
+    fn slice(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping lives as long as `self`, and the slice is its only use on this rank.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.start.wrapping_add(offset)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: this mapping's own place, not used any more.
+        assert_eq!(unsafe { libc::munmap(self.start.cast(), self.bytes) }, 0);
+    }
+}
+
+/// What stands at `index` of a filled buffer.
+fn pattern(index: usize) -> u8 {
+    u8::try_from(index % 251).unwrap()
+}
+
+fn fill(bytes: &mut [u8]) {
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = pattern(index);
+    }
+}
+
 impl Rank {
+    fn register(&self, start: *mut u8, bytes: usize) -> crate::Result<()> {
+        // SAFETY: the other threads of this process are the test harness's, which waits.
+        unsafe { self.job.register(start, bytes) }
+    }
+
+    fn unregister(&self, start: *mut u8) -> crate::Result<()> {
+        // SAFETY: as above; roles call it when all have met.
+        unsafe { self.job.unregister(start) }
+    }
+
+    /// Every rank registers memory of malloc's, changes it later, and unregisters it.
+    fn registered(&mut self) {
+        const BYTES: usize = 5_000_001;
+        let (own, size) = (self.number(), self.job.size());
+        let mut buffer = vec![0_u8; BYTES];
+        fill(&mut buffer);
+        let start = buffer.as_mut_ptr();
+        self.register(start, BYTES).unwrap();
+        assert!(buffer.iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+        let all = self.describe(start.wrapping_add(3), BYTES - 3);
+        for what in &all {
+            assert!(what.is_shared());
+        }
+        buffer[BYTES - 1] = 252 + u8::try_from(own).unwrap();
+        self.meet();
+        for (rank, what) in all.iter().enumerate().filter(|(rank, _)| *rank != own) {
+            let Access::Mapped(theirs) = self.job.reach().resolve(rank, what).unwrap() else { panic!("not mapped") };
+            // SAFETY: the peer's buffer, which nobody writes until all have met.
+            let theirs = unsafe { std::slice::from_raw_parts(theirs, BYTES - 3) };
+            let (last, rest) = theirs.split_last().unwrap();
+            assert_eq!(usize::from(*last), 252 + rank);
+            assert!(rest.iter().enumerate().all(|(i, &byte)| byte == pattern(i + 3)));
+        }
+        let mapped = format!("{} of peers mapped", size - 1);
+        assert!(self.job.reach().in_words().contains(&mapped), "{}", self.job.reach().in_words());
+        self.meet();
+        self.unregister(start).unwrap();
+        buffer[7] = 0;
+        assert!(buffer[..BYTES - 1].iter().enumerate().all(|(i, &byte)| i == 7 || byte == pattern(i)));
+        let all = self.describe(start, BYTES);
+        assert!(all.iter().all(|what| !what.is_shared()));
+        // With the next region of a rank the dead one goes.
+        let next = SharedVec::<u64>::zeroed(&self.job, 10).unwrap();
+        let all = self.describe(next.as_ptr().cast(), 80);
+        for (rank, what) in all.iter().enumerate().filter(|(rank, _)| *rank != own) {
+            self.mapped(rank, what, 10);
+        }
+        assert!(self.job.reach().in_words().contains(&mapped), "{}", self.job.reach().in_words());
+        self.meet();
+        let error = self.unregister(start).unwrap_err().to_string();
+        assert!(error.contains("no registered buffer begins at"), "{error}");
+    }
+
+    /// Two buffers that meet in the middle of a page.
+    fn side_by_side(&mut self) {
+        let (own, page) = (self.number(), page_bytes());
+        let mut pages = Pages::new(6);
+        fill(pages.slice());
+        let (first, second) = (pages.at(100), pages.at(3 * page + 50));
+        let lengths = [3 * page - 50, 2 * page];
+        self.register(first, lengths[0]).unwrap();
+        self.register(second, lengths[1]).unwrap();
+        let describe = |rank: &mut Self, which: usize| rank.describe([first, second][which], lengths[which]);
+        let check = |rank: &Self, all: &[Described], which: usize| {
+            let peer = 1 - own;
+            let Access::Mapped(theirs) = rank.job.reach().resolve(peer, &all[peer]).unwrap() else { panic!("plain") };
+            // SAFETY: the peer's buffer, which nobody writes until all have met.
+            let theirs = unsafe { std::slice::from_raw_parts(theirs, lengths[which]) };
+            let at = [100, 3 * page + 50][which];
+            assert!(theirs.iter().enumerate().all(|(i, &byte)| byte == pattern(at + i)));
+        };
+        for which in [0, 1] {
+            let all = describe(self, which);
+            check(self, &all, which);
+        }
+        self.meet();
+        self.unregister(first).unwrap();
+        assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+        assert!(!describe(self, 0)[own].is_shared());
+        let all = describe(self, 1);
+        check(self, &all, 1);
+        self.meet();
+        self.register(first, lengths[0]).unwrap();
+        self.unregister(second).unwrap();
+        let all = describe(self, 0);
+        check(self, &all, 0);
+        assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+        self.meet();
+        self.unregister(first).unwrap();
+        assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+    }
+
+    fn register_churn(&mut self) {
+        let page = page_bytes();
+        let mut pages = Pages::new(8);
+        fill(pages.slice());
+        self.register(pages.start, page).unwrap();
+        self.unregister(pages.start).unwrap();
+        let before = (descriptors(), mappings());
+        for round in 0..10_000 {
+            let (offset, bytes) = (round % 5000, 1 + round * 7 % (2 * page));
+            self.register(pages.at(offset), bytes).unwrap();
+            assert!(self.job.reach().describe(pages.at(offset), bytes).is_shared());
+            self.unregister(pages.at(offset)).unwrap();
+        }
+        assert_eq!((descriptors(), mappings().min(before.1)), before);
+        assert!(mappings() <= before.1 + 2, "{} {}", mappings(), before.1);
+        assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+    }
+
+    fn refused(&mut self) {
+        let page = page_bytes();
+        let mut local = [0_u8; 100];
+        let han = SharedVec::<u8>::zeroed(&self.job, 10_000).unwrap();
+        let pages = Pages::new(4);
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4 * page as u64).unwrap();
+        let mapped_file = memmap2::MmapOptions::new().map_raw(&file).unwrap();
+        let copied_file = {
+            // SAFETY: nobody changes the file.
+            unsafe { memmap2::MmapOptions::new().map_copy(&file) }.unwrap()
+        };
+        let object = crate::sys::map::SharedMap::anonymous("han-test", page).unwrap();
+        // SAFETY: a page of this role's own.
+        let outcome = unsafe { libc::mprotect(pages.at(2 * page).cast(), page, libc::PROT_READ) };
+        assert_eq!(outcome, 0);
+        // SAFETY: a page of this role's own.
+        assert_eq!(unsafe { libc::munmap(pages.at(3 * page).cast(), page) }, 0);
+        for (start, bytes, expected) in [
+            (local.as_mut_ptr(), 100, "it lies on a stack"),
+            (han.as_ptr().cast_mut(), 10_000, "it is memory of han"),
+            (pages.start, 0, "no pages in 0 bytes"),
+            (pages.start, usize::MAX, "longer than the address space"),
+            (std::ptr::null_mut(), 10, "nothing is mapped at 0x0"),
+            (mapped_file.as_mut_ptr(), page, "shared already"),
+            (copied_file.as_ptr().cast_mut(), page, "a mapping of the file"),
+            (object.base(), page, "shared already (/memfd:han-test"),
+            (pages.at(2 * page), 10, "r--p, expected memory that is read and written"),
+            (pages.start, 2 * page + 1, "r--p, expected memory that is read and written"),
+            (b"constant".as_ptr().cast_mut(), 8, "a mapping of the file"),
+        ] {
+            let error = self.register(start, bytes).unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(expected) && text.contains("cannot be registered"), "{expected}: {text}");
+        }
+        self.register(pages.start, 2 * page).unwrap();
+        assert!(self.register(pages.start, page).unwrap_err().to_string().contains("registered already"));
+        // Registered pages that the kernel takes away: the error says so, and nothing is mapped over.
+        // SAFETY: this role's own pages.
+        assert_eq!(unsafe { libc::munmap(pages.start.cast(), 2 * page) }, 0);
+        let error = self.unregister(pages.start).unwrap_err().to_string();
+        assert!(error.contains("was freed before it was unregistered"), "{error}");
+        let limited = Pages::new(1);
+        let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_FSIZE).unwrap();
+        nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_FSIZE, 4096, hard).unwrap();
+        // The file exists already.
+        self.register(limited.start, 10).unwrap();
+        self.unregister(limited.start).unwrap();
+        let error = self.job.allocate(8 << 20, false).unwrap_err().to_string();
+        assert!(error.contains("no memory for") && error.contains("ulimit -f"), "{error}");
+    }
+
+    /// The child of rank 0 writes to all that it has inherited.
+    fn forked(&mut self) {
+        let (own, page) = (self.number(), page_bytes());
+        let mut pages = Pages::new(4);
+        fill(pages.slice());
+        let (buffer, bytes) = (pages.at(page + 100), 2 * page);
+        self.register(buffer, bytes).unwrap();
+        let shared = SharedVec::<u8>::zeroed(&self.job, 10_000).unwrap();
+        let all = self.describe(buffer, bytes);
+        if own == 0 {
+            // SAFETY: the child only works on memory and leaves by `_exit`.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let seen = pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i));
+                pages.slice().fill(255);
+                let written = pages.slice().iter().all(|&byte| byte == 255);
+                // What belongs to the parent is left alone.
+                drop(shared);
+                let refused = self.unregister(buffer).is_err() && self.register(buffer, bytes).is_err();
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(if seen && written && refused { 0 } else { 1 }) };
+            }
+            let mut status = 0;
+            // SAFETY: the child's own id; the status is there to be written.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+            assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+            assert_eq!(self.job.reach().describe(buffer, bytes), all[0]);
+            let again = SharedVec::<u8>::zeroed(&self.job, 10_000).unwrap();
+            assert_ne!(again.as_ptr(), shared.as_ptr(), "the child has not given its parent's memory back");
+        }
+        self.meet();
+        if own == 1 {
+            let Access::Mapped(theirs) = self.job.reach().resolve(0, &all[0]).unwrap() else { panic!("plain") };
+            // SAFETY: rank 0's buffer, which nobody writes.
+            let theirs = unsafe { std::slice::from_raw_parts(theirs, bytes) };
+            assert!(theirs.iter().enumerate().all(|(i, &byte)| byte == pattern(page + 100 + i)));
+        }
+        self.meet();
+        self.unregister(buffer).unwrap();
+        assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+    }
+
+    /// The safe way, which does not trust other threads; the harness has one.
+    fn threaded(&mut self) {
+        let page = page_bytes();
+        let mut pages = Pages::new(4);
+        fill(pages.slice());
+        let whole = &mut pages.slice()[..2 * page];
+        {
+            let mut registered = Registered::new(&self.job, whole).unwrap();
+            assert!(self.job.reach().describe(registered.as_ptr(), 2 * page).is_shared());
+            registered[5] = 255;
+        }
+        assert_eq!((whole[5], whole[6]), (255, 6));
+        assert!(!self.job.reach().describe(whole.as_ptr(), 2 * page).is_shared());
+        let error = Registered::new(&self.job, &mut whole[1..page]).unwrap_err().to_string();
+        assert!(error.contains("threads writes to"), "{error}");
+    }
+
+    fn register_in_vain(&mut self) {
+        let mut buffer = vec![1_u8; 100_000];
+        let start = buffer.as_mut_ptr();
+        let before = mappings();
+        self.register(start, buffer.len()).unwrap();
+        assert!(self.register(start, buffer.len()).is_err());
+        assert!(!self.job.reach().describe(start, buffer.len()).is_shared());
+        assert!(mappings() <= before + 1);
+        self.unregister(start).unwrap();
+        assert!(self.unregister(start).is_err());
+    }
+
     fn number(&self) -> usize {
         self.job.rank()
     }

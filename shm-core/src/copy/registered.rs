@@ -1,0 +1,263 @@
+//! Ordinary memory of this rank that peers can map: buffers that were registered, in the process's mirror.
+//!
+//! A registration covers whole pages, also the parts of the first and the last one that belong to other
+//! data; registrations may have pages in common.
+#![allow(unsafe_code)] // replaces mappings of this process
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::sys::fork;
+use crate::sys::pages::{self, Mirror};
+
+/// One registered buffer.
+#[derive(Debug)]
+struct Registration {
+    /// Where the buffer begins.
+    buffer: usize,
+    bytes: usize,
+    neighbours: Neighbours,
+    /// The pages that it lies on.
+    pages: Range<usize>,
+    /// The number of its region; `None` where peers do not map memory.
+    region: Option<u64>,
+}
+
+/// All registered buffers, and the file that they live in.
+#[derive(Debug, Default)]
+pub(super) struct Registered {
+    list: Vec<Registration>,
+    /// Pages that stay shared although no registered buffer lies on them: another thread may use them.
+    retained: Vec<Range<usize>>,
+    mirror: Option<Mirror>,
+}
+
+/// Who may share pages with a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Neighbours {
+    /// Other data, which no other thread writes meanwhile: the caller's promise.
+    Still,
+    /// Other data only if this process has one thread.
+    IfAlone,
+}
+
+/// The whole pages around a buffer, if it can be registered as far as arithmetic tells.
+pub(super) fn pages_around(buffer: usize, bytes: usize, neighbours: Neighbours) -> Result<Range<usize>> {
+    let page = pages::page_bytes();
+    let end = buffer.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(page));
+    let pages = match end {
+        _ if bytes == 0 => return Err(refused(buffer, bytes, "there are no pages in 0 bytes")),
+        Some(end) => buffer / page * page..end,
+        None => return Err(refused(buffer, bytes, "it is longer than the address space")),
+    };
+    if !may_move(&edges(buffer, bytes, &pages), neighbours) {
+        let why = format!(
+            "its first or last page may hold data that another of the {} threads writes to: use whole pages, \
+             memory from `alloc`, or register before threads are started",
+            pages::threads()
+        );
+        return Err(refused(buffer, bytes, &why));
+    }
+    Ok(pages)
+}
+
+/// Those of the first and the last page that hold other data, too.
+fn edges(buffer: usize, bytes: usize, pages: &Range<usize>) -> Vec<Range<usize>> {
+    let page = pages::page_bytes();
+    let first = (buffer != pages.start).then_some(pages.start..pages.start + page);
+    let last = (buffer + bytes != pages.end).then_some(pages.end - page..pages.end);
+    first.into_iter().chain(last).collect()
+}
+
+/// Whether pages with other data may be moved just now.
+fn may_move(edges: &[Range<usize>], neighbours: Neighbours) -> bool {
+    edges.is_empty() || neighbours == Neighbours::Still || pages::threads() == 1
+}
+
+pub(super) fn refused(buffer: usize, bytes: usize, why: &str) -> Error {
+    Error::InvalidArgument(format!("{bytes} bytes at {buffer:#x} cannot be registered: {why}"))
+}
+
+impl Registered {
+    /// Checks that `pages` can be registered for a buffer that begins at `buffer`.
+    pub(super) fn check(&self, buffer: usize, bytes: usize, pages: &Range<usize>) -> Result<()> {
+        if self.list.iter().any(|known| known.buffer == buffer) {
+            return Err(refused(buffer, bytes, "it is registered already"));
+        }
+        let check = |range| pages::check_private(range).map_err(|why| refused(buffer, bytes, &why));
+        self.uncovered(pages).iter().try_for_each(check)
+    }
+
+    /// Descriptor and inode of the file, which is made if need be.
+    pub(super) fn file(&mut self) -> Result<(u32, u64)> {
+        if self.mirror.is_none() {
+            self.mirror = Some(Mirror::new()?);
+        }
+        let file = self.mirror.as_ref().map(|mirror| (mirror.fd(), mirror.inode()));
+        file.ok_or_else(|| Error::System { api: "memfd_create", reason: "there is no file".to_owned() })
+    }
+
+    /// Notes a buffer whose pages stay as they are.
+    pub(super) fn note(&mut self, buffer: usize, bytes: usize, pages: Range<usize>) {
+        self.list.push(Registration { buffer, bytes, neighbours: Neighbours::Still, pages, region: None });
+    }
+
+    /// The parts of `pages` that are not in the mirror.
+    fn uncovered(&self, pages: &Range<usize>) -> Vec<Range<usize>> {
+        let shared = self.list.iter().filter(|known| known.region.is_some()).map(|known| &known.pages);
+        uncovered(pages, shared.chain(&self.retained))
+    }
+
+    /// Takes the pages in, as far as other buffers have not, for the region `region`.
+    ///
+    /// # Safety
+    /// [`check`](Self::check) has passed, and nobody writes to the pages meanwhile.
+    pub(super) unsafe fn take_in(
+        &mut self,
+        buffer: usize,
+        bytes: usize,
+        pages: Range<usize>,
+        neighbours: Neighbours,
+        region: u64,
+    ) -> Result<()> {
+        let fresh = self.uncovered(&pages);
+        let Some(mirror) = &self.mirror else { return Ok(()) };
+        let mut taken: Vec<Range<usize>> = Vec::with_capacity(fresh.len());
+        self.list.reserve(1);
+        let give_back = |taken: &[Range<usize>]| {
+            for range in taken {
+                // SAFETY: taken in below, not used since.
+                let _ = unsafe { mirror.give_back(range.clone()) };
+            }
+        };
+        for range in fresh {
+            // SAFETY: the caller's promise.
+            if let Err(error) = unsafe { mirror.take_in(range.clone()) } {
+                give_back(&taken);
+                return Err(error);
+            }
+            taken.push(range);
+        }
+        self.list.push(Registration { buffer, bytes, neighbours, pages, region: Some(region) });
+        if !self.protect() {
+            self.list.pop();
+            give_back(&taken);
+            let reason = "too many ranges for the handlers of fork".to_owned();
+            return Err(Error::System { api: "pthread_atfork", reason });
+        }
+        Ok(())
+    }
+
+    /// The region of the buffer that begins at `buffer`.
+    ///
+    /// # Errors
+    /// It is not registered.
+    pub(super) fn region_of(&self, buffer: usize) -> Result<Option<u64>> {
+        let known = self.list.iter().find(|known| known.buffer == buffer);
+        let unknown = || Error::InvalidArgument(format!("no registered buffer begins at {buffer:#x}"));
+        known.map(|known| known.region).ok_or_else(unknown)
+    }
+
+    /// Forgets a buffer and gives its pages back, as far as other buffers do not lie on them.
+    ///
+    /// # Errors
+    /// It is not registered, its memory was freed before, or the system refuses.
+    ///
+    /// # Safety
+    /// Nobody accesses the pages meanwhile.
+    pub(super) unsafe fn give_back(&mut self, buffer: usize) -> Result<()> {
+        let index = self.list.iter().position(|known| known.buffer == buffer);
+        let Some(index) = index else { return self.region_of(buffer).map(|_| ()) };
+        let Registration { bytes, pages, neighbours, region, .. } = self.list.remove(index);
+        if region.is_none() {
+            return Ok(());
+        }
+        let edges = edges(buffer, bytes, &pages);
+        if !may_move(&edges, neighbours) {
+            self.retained.extend(edges);
+        }
+        let ranges = self.uncovered(&pages);
+        let Some(mirror) = &self.mirror else { return Ok(()) };
+        let mut outcome = Ok(());
+        for range in &ranges {
+            if !mirror.holds(range) {
+                let why = format!("the memory at {buffer:#x} was freed before it was unregistered");
+                outcome = Err(Error::InvalidArgument(why));
+                continue;
+            }
+            // SAFETY: these pages are the mirror's, no other buffer lies on them, and nobody uses them.
+            let given_back = unsafe { mirror.give_back(range.clone()) };
+            outcome = outcome.and(given_back);
+        }
+        // With fewer ranges there is room.
+        let _ = self.protect();
+        outcome
+    }
+
+    /// Gives all back.
+    ///
+    /// # Safety
+    /// Nobody accesses the pages meanwhile.
+    pub(super) unsafe fn give_all_back(&mut self) {
+        while let Some(buffer) = self.list.last().map(|last| last.buffer) {
+            // SAFETY: the caller's promise. What was freed before is no memory of ours to give back.
+            let _ = unsafe { self.give_back(buffer) };
+        }
+        if !self.retained.is_empty() {
+            // Forked children need the file for pages that stay in it.
+            std::mem::forget(self.mirror.take());
+        }
+    }
+
+    /// Tells what a forked child must replace.
+    fn protect(&self) -> bool {
+        let shared = self.list.iter().filter(|known| known.region.is_some()).map(|known| &known.pages);
+        let ranges: Vec<Range<usize>> = shared.chain(&self.retained).cloned().collect();
+        self.mirror.as_ref().is_none_or(|mirror| fork::protect(mirror.fd(), &ranges))
+    }
+}
+
+/// The parts of `pages` that none of `others` has.
+fn uncovered<'a>(pages: &Range<usize>, others: impl Iterator<Item = &'a Range<usize>>) -> Vec<Range<usize>> {
+    let mut parts = vec![pages.clone()];
+    for other in others {
+        let split = |part: Range<usize>| {
+            let before = part.start..part.end.min(other.start);
+            let behind = part.start.max(other.end)..part.end;
+            [before, behind].into_iter().filter(|part| !part.is_empty())
+        };
+        parts = parts.into_iter().flat_map(split).collect();
+    }
+    parts
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // they are ranges
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_have_is_left_out() {
+        let others = [10..20, 15..30, 50..60];
+        assert_eq!(uncovered(&(0..5), others.iter()), [0..5]);
+        assert_eq!(uncovered(&(0..100), others.iter()), [0..10, 30..50, 60..100]);
+        assert_eq!(uncovered(&(12..28), others.iter()), []);
+        assert_eq!(uncovered(&(20..55), others.iter()), [30..50]);
+    }
+
+    #[test]
+    fn pages_are_whole_and_arithmetic_does_not_wrap() {
+        let page = pages::page_bytes();
+        let around = |buffer, bytes| pages_around(buffer, bytes, Neighbours::Still);
+        assert_eq!(around(page + 1, 1).ok(), Some(page..2 * page));
+        assert_eq!(around(page, page).ok(), Some(page..2 * page));
+        assert_eq!(around(2 * page - 1, 2).ok(), Some(page..3 * page));
+        for (buffer, bytes) in [(page, 0), (page, usize::MAX), (usize::MAX, 1), (usize::MAX - 1, 1)] {
+            assert!(around(buffer, bytes).is_err(), "{buffer:#x} {bytes:#x}");
+        }
+        // This test's process has several threads.
+        let error = pages_around(page + 1, 10, Neighbours::IfAlone).expect_err("other data may lie there");
+        assert!(error.to_string().contains("threads"), "{error}");
+        assert!(pages_around(page, page, Neighbours::IfAlone).is_ok());
+    }
+}

@@ -1,0 +1,411 @@
+//! Ordinary memory of this process put where other processes can map it, and back, in place.
+//!
+//! A [`Mirror`] is one memfd whose offsets are this process's addresses. Pages that are taken in are copied
+//! to their own offset and mapped from there, so the process finds them where they were; pages of several
+//! ranges meet in it without ever moving, and one descriptor serves them all.
+#![allow(unsafe_code)] // replaces mappings of this process
+
+use std::fs::{self, File};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::unistd::{Whence, lseek64};
+
+use super::map;
+use crate::error::{Error, Result};
+
+/// No user address of four-level page tables, which is where allocators stay, is as large.
+const ADDRESSES: u64 = 1 << 47;
+/// Pages that are looked up and moved at a time.
+const PAGES_AT_A_TIME: usize = 512;
+
+/// Bytes of a page of this system.
+#[must_use]
+pub fn page_bytes() -> usize {
+    // SAFETY: sysconf reads no memory of this process.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Threads of this process; 0 where the system does not tell.
+#[must_use]
+pub fn threads() -> usize {
+    fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+/// One line of `/proc/self/maps`.
+#[derive(Debug)]
+struct Mapping<'a> {
+    range: Range<usize>,
+    permissions: &'a str,
+    inode: u64,
+    name: &'a str,
+}
+
+fn parse(line: &str) -> Option<Mapping<'_>> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
+    let permissions = words.next()?;
+    let inode = words.nth(2)?.parse().ok()?;
+    let name = line.find(['/', '[']).map_or("", |at| &line[at..]);
+    Some(Mapping { range, permissions, inode, name })
+}
+
+impl Mapping<'_> {
+    /// Why these pages cannot be taken in.
+    fn obstacle(&self) -> Option<String> {
+        let at = format!("the pages at {:#x}", self.range.start);
+        if self.name.starts_with("[stack") {
+            Some("it lies on a stack".to_owned())
+        } else if self.permissions.ends_with('s') {
+            Some(format!("{at} are shared already ({})", self.name))
+        } else if self.inode != 0 {
+            Some(format!("{at} are a mapping of the file {}", self.name))
+        } else if !self.permissions.starts_with("rw-") {
+            Some(format!("{at} are {}, expected memory that is read and written (rw-)", self.permissions))
+        } else if self.name.is_empty() || self.name == "[heap]" || self.name.starts_with("[anon:") {
+            None
+        } else {
+            Some(format!("{at} belong to the system ({})", self.name))
+        }
+    }
+}
+
+/// Goes through the mappings that `range` lies in; `judge` finds fault with one.
+fn inspect(range: &Range<usize>, judge: &dyn Fn(&Mapping<'_>) -> Option<String>) -> std::result::Result<(), String> {
+    let maps = fs::read_to_string("/proc/self/maps").map_err(|error| format!("/proc/self/maps: {error}"))?;
+    let mut reached = range.start;
+    for mapping in maps.lines().filter_map(parse).filter(|mapping| mapping.range.end > range.start) {
+        if mapping.range.start > reached || reached >= range.end {
+            break;
+        }
+        if let Some(why) = judge(&mapping) {
+            return Err(why);
+        }
+        reached = mapping.range.end;
+    }
+    if reached < range.end { Err(format!("nothing is mapped at {reached:#x}")) } else { Ok(()) }
+}
+
+/// Checks that whole pages are private anonymous memory that can be read and written, and no stack of the
+/// main or the calling thread.
+///
+/// # Errors
+/// What they are instead, as the end of a sentence.
+pub fn check_private(range: &Range<usize>) -> std::result::Result<(), String> {
+    let stack = own_stack();
+    if stack.as_ref().is_some_and(|stack| stack.start < range.end && range.start < stack.end) {
+        return Err("it lies on a stack".to_owned());
+    }
+    inspect(range, &|mapping| mapping.obstacle())
+}
+
+/// The calling thread's stack.
+fn own_stack() -> Option<Range<usize>> {
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: it only gives the calling thread's own handle.
+    let thread = unsafe { libc::pthread_self() };
+    // SAFETY: the calling thread exists, and the attributes are there to be written.
+    if unsafe { libc::pthread_getattr_np(thread, attributes.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
+    // SAFETY: the attributes were filled in by the call above; the results are there to be written.
+    let told = unsafe { libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut start, &raw mut bytes) } == 0;
+    // SAFETY: filled in above, destroyed once.
+    unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
+    told.then(|| start.addr()..start.addr() + bytes)
+}
+
+/// The memfd that this process's registered pages live in.
+#[derive(Debug)]
+pub struct Mirror {
+    file: File,
+    inode: u64,
+    /// Tells which pages were ever touched; without it all are copied.
+    pagemap: Option<File>,
+}
+
+impl Mirror {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// The kernel refuses the memfd.
+    pub fn new() -> Result<Self> {
+        let file = map::sealed_memfd("han-registered", ADDRESSES)?;
+        let inode = file.metadata().map_err(|error| Error::io("fstat", &error))?.ino();
+        Ok(Self { file, inode, pagemap: File::open("/proc/self/pagemap").ok() })
+    }
+
+    /// The descriptor, for peers and for forked children.
+    #[must_use]
+    pub fn fd(&self) -> u32 {
+        u32::try_from(self.file.as_raw_fd()).unwrap_or(u32::MAX)
+    }
+
+    /// The file's identity.
+    #[must_use]
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// True if all of `range` is mapped from this file.
+    #[must_use]
+    pub fn holds(&self, range: &Range<usize>) -> bool {
+        let other = |mapping: &Mapping<'_>| {
+            let is_ours = mapping.inode == self.inode && mapping.permissions == "rw-s";
+            (!is_ours).then(|| "it is other memory now".to_owned())
+        };
+        inspect(range, &other).is_ok()
+    }
+
+    /// Takes whole pages in; their contents stay. Pages that were never touched are not touched here.
+    ///
+    /// # Errors
+    /// The kernel refuses, and the pages are as they were.
+    ///
+    /// # Safety
+    /// The pages are private anonymous memory that may be read and written ([`check_private`]), and nobody
+    /// writes to them or changes the mapping meanwhile.
+    pub unsafe fn take_in(&self, range: Range<usize>) -> Result<()> {
+        if range.end as u64 > ADDRESSES {
+            let reason = "the address is above those that allocators use".to_owned();
+            return Err(Error::System { api: "mmap", reason });
+        }
+        let step = PAGES_AT_A_TIME * page_bytes();
+        for start in range.clone().step_by(step) {
+            let chunk = start..range.end.min(start + step);
+            // SAFETY: part of what the caller has promised.
+            if let Err(error) = unsafe { self.take_in_chunk(&chunk) } {
+                // SAFETY: what was taken in by the rounds before.
+                let _ = unsafe { self.give_back(range.start..start) };
+                return Err(error);
+            }
+        }
+        // SAFETY: advice on a mapping of this process; where huge pages are refused there are small ones.
+        unsafe { libc::madvise(pointer(range.start).cast(), range.len(), libc::MADV_HUGEPAGE) };
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`take_in`](Self::take_in). Nothing is allocated between the first copy and the mapping: the
+    /// allocator's own books may lie in these pages.
+    unsafe fn take_in_chunk(&self, chunk: &Range<usize>) -> Result<()> {
+        let page = page_bytes();
+        let mut entries = [0_u8; 8 * PAGES_AT_A_TIME];
+        let entries = &mut entries[..8 * (chunk.len() / page)];
+        let known = self
+            .pagemap
+            .as_ref()
+            .is_some_and(|pagemap| pagemap.read_exact_at(entries, 8 * (chunk.start / page) as u64).is_ok());
+        let touched = |index: usize| !known || entries[8 * index..][..8] != [0; 8];
+        let mut index = 0;
+        while index < chunk.len() / page {
+            let first = index;
+            while index < chunk.len() / page && touched(index) {
+                index += 1;
+            }
+            let at = chunk.start + first * page;
+            // SAFETY: pages of the chunk, which may be read and are not written meanwhile.
+            unsafe { write_all(&self.file, at, (index - first) * page) }?;
+            index += usize::from(index == first);
+        }
+        // SAFETY: the pages are the caller's to replace, and the file has their contents.
+        unsafe { self.map_over(chunk, libc::MAP_SHARED) }
+    }
+
+    /// Gives whole pages back to be private memory; their contents stay.
+    ///
+    /// # Errors
+    /// The kernel refuses; then some pages may still be in the file, with their contents.
+    ///
+    /// # Safety
+    /// The pages are mapped from this file ([`holds`](Self::holds)), and nobody accesses them or changes
+    /// the mapping meanwhile.
+    pub unsafe fn give_back(&self, range: Range<usize>) -> Result<()> {
+        let step = PAGES_AT_A_TIME * page_bytes();
+        for start in range.clone().step_by(step) {
+            let chunk = start..range.end.min(start + step);
+            // SAFETY: the pages are the caller's to replace; their contents are in the file.
+            unsafe { map_anonymous(&chunk) }?;
+            // SAFETY: just mapped for writing.
+            if let Err(error) = unsafe { self.read_back(&chunk) } {
+                // SAFETY: as they were before.
+                unsafe { self.map_over(&chunk, libc::MAP_SHARED) }?;
+                return Err(error);
+            }
+            let (offset, bytes) = (i64::try_from(chunk.start), i64::try_from(chunk.len()));
+            let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            // Where the system cannot, the file keeps the pages until they are taken in again.
+            let _ = fallocate(&self.file, flags, offset.unwrap_or(0), bytes.unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// Copies what the file holds of `chunk` to its place; the rest is zero there and here.
+    ///
+    /// # Safety
+    /// The chunk may be written.
+    unsafe fn read_back(&self, chunk: &Range<usize>) -> Result<()> {
+        let seek = |from: usize, whence| {
+            let from = i64::try_from(from).unwrap_or(i64::MAX);
+            let found = lseek64(&self.file, from, whence)?;
+            Ok(usize::try_from(found).unwrap_or(usize::MAX).min(chunk.end))
+        };
+        let mut at = chunk.start;
+        while at < chunk.end {
+            let data = match seek(at, Whence::SeekData) {
+                Ok(data) => data,
+                Err(Errno::ENXIO) => break,
+                Err(errno) => return Err(Error::system("lseek", errno)),
+            };
+            let hole = seek(data, Whence::SeekHole).map_err(|errno| Error::system("lseek", errno))?;
+            // SAFETY: part of the chunk; nobody else accesses it.
+            unsafe { read_all(&self.file, data, hole.max(data) - data) }?;
+            at = hole.max(data + 1);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The range is the caller's to replace.
+    unsafe fn map_over(&self, range: &Range<usize>, kind: i32) -> Result<()> {
+        let offset = libc::off_t::try_from(range.start).unwrap_or(libc::off_t::MAX);
+        // SAFETY: the caller's promise; the file is as long as the address space.
+        unsafe { map_fixed(range, kind, self.file.as_raw_fd(), offset) }
+    }
+}
+
+/// # Safety
+/// The range is the caller's to replace.
+unsafe fn map_anonymous(range: &Range<usize>) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { map_fixed(range, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }
+}
+
+/// # Safety
+/// The range is the caller's to replace.
+unsafe fn map_fixed(range: &Range<usize>, kind: i32, fd: i32, offset: libc::off_t) -> Result<()> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let place = pointer(range.start).cast();
+    // SAFETY: the caller's promise.
+    let mapped = unsafe { libc::mmap(place, range.len(), protection, kind | libc::MAP_FIXED, fd, offset) };
+    if mapped == libc::MAP_FAILED { Err(Error::system("mmap", Errno::last())) } else { Ok(()) }
+}
+
+fn pointer(address: usize) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(address)
+}
+
+/// Writes `bytes` at `address` to the same offset of `file`.
+///
+/// # Safety
+/// They may be read, and nobody writes them meanwhile.
+unsafe fn write_all(file: &File, address: usize, bytes: usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let memory = unsafe { std::slice::from_raw_parts(pointer(address), bytes) };
+    file.write_all_at(memory, address as u64).map_err(|error| Error::io("pwrite", &error))
+}
+
+/// Reads `bytes` at `address` from the same offset of `file`.
+///
+/// # Safety
+/// They may be written, and nobody accesses them meanwhile.
+unsafe fn read_all(file: &File, address: usize, bytes: usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let memory = unsafe { std::slice::from_raw_parts_mut(pointer(address), bytes) };
+    file.read_exact_at(memory, address as u64).map_err(|error| Error::io("pread", &error))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel_are_understood() {
+        let heap = parse("55d0e5a0e000-55d0e5a2f000 rw-p 00000000 00:00 0                          [heap]").unwrap();
+        assert_eq!((heap.range, heap.name), (0x55d0_e5a0_e000..0x55d0_e5a2_f000, "[heap]"));
+        for (line, expected) in [
+            ("1000-2000 rw-p 00000000 00:00 0", None),
+            ("1000-2000 rw-p 00000000 00:00 0 [anon:arena]", None),
+            ("1000-2000 rw-p 00000000 00:00 0 [stack]", Some("stack")),
+            ("1000-2000 r--p 00000000 00:00 0", Some("r--p")),
+            ("1000-2000 rwxp 00000000 00:00 0", Some("rwxp")),
+            ("1000-2000 ---p 00000000 00:00 0", Some("---p")),
+            ("1000-2000 rw-p 00000000 fe:01 99 /tmp/with space", Some("the file /tmp/with space")),
+            ("1000-2000 rw-s 00000000 00:01 99 /memfd:x (deleted)", Some("shared already")),
+            ("1000-2000 rw-p 00000000 00:00 0 [vvar]", Some("belong to the system")),
+        ] {
+            let obstacle = parse(line).unwrap().obstacle();
+            match expected {
+                Some(part) => assert!(obstacle.as_ref().is_some_and(|why| why.contains(part)), "{line}: {obstacle:?}"),
+                None => assert_eq!(obstacle, None, "{line}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_private_memory_is_refused() {
+        let page = page_bytes();
+        let pages = |address: usize| address / page * page..(address / page + 1) * page;
+        let local = 0_u8;
+        assert!(check_private(&pages((&raw const local).addr())).unwrap_err().contains("stack"));
+        assert!(check_private(&pages((b"text").as_ptr().addr())).is_err());
+        assert!(check_private(&(0..page)).unwrap_err().contains("nothing is mapped"));
+        let memory = vec![1_u8; 1 << 20];
+        assert_eq!(check_private(&pages(memory[page..].as_ptr().addr())), Ok(()));
+    }
+
+    /// Pages of a mapping of the test's own.
+    fn anonymous(pages: usize) -> Range<usize> {
+        let length = std::num::NonZeroUsize::new(pages * page_bytes()).unwrap();
+        // SAFETY: a new mapping where the kernel likes.
+        let base = unsafe {
+            mmap_anonymous(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE)
+        };
+        let start = base.unwrap().as_ptr().expose_provenance();
+        start..start + length.get()
+    }
+
+    #[test]
+    fn contents_stay_and_untouched_pages_stay_so() {
+        let (mirror, page) = (Mirror::new().unwrap(), page_bytes());
+        let range = anonymous(3 * PAGES_AT_A_TIME);
+        let touched: Vec<usize> = [0, 1, 5, PAGES_AT_A_TIME - 1, PAGES_AT_A_TIME, 3 * PAGES_AT_A_TIME - 1].into();
+        let words: Vec<*mut usize> =
+            touched.iter().map(|index| std::ptr::with_exposed_provenance_mut(range.start + index * page + 8)).collect();
+        let check = || {
+            for (word, index) in words.iter().zip(&touched) {
+                // SAFETY: a word of a touched page of this test's own mapping.
+                assert_eq!(unsafe { word.read() }, *index);
+            }
+        };
+        for (word, index) in words.iter().zip(&touched) {
+            // SAFETY: as above.
+            unsafe { word.write(*index) };
+        }
+        for _ in 0..3 {
+            assert_eq!(check_private(&range), Ok(()));
+            // SAFETY: pages of this test's own.
+            unsafe { mirror.take_in(range.clone()) }.unwrap();
+            assert!(mirror.holds(&range) && check_private(&range).unwrap_err().contains("shared already"));
+            check();
+            let used = mirror.file.metadata().unwrap().blocks() * 512;
+            assert_eq!(used, (touched.len() * page) as u64, "only touched pages take memory");
+            // SAFETY: they were taken in above.
+            unsafe { mirror.give_back(range.clone()) }.unwrap();
+            assert!(!mirror.holds(&range));
+            check();
+            assert_eq!(mirror.file.metadata().unwrap().blocks(), 0);
+        }
+        // SAFETY: this test's own mapping, not used any more.
+        unsafe { libc::munmap(pointer(range.start).cast(), range.len()) };
+    }
+}
