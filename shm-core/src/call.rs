@@ -197,6 +197,16 @@ impl<'a> Call<'a> {
         self.count.saturating_mul(self.datatype.size())
     }
 
+    /// True if `rank` receives a result.
+    #[inline]
+    pub(crate) fn receives(&self, rank: usize) -> bool {
+        match self.collective {
+            Collective::Barrier => false,
+            Collective::Reduce => self.root == rank,
+            Collective::Bcast | Collective::Allreduce => true,
+        }
+    }
+
     /// The collective.
     #[must_use]
     pub fn collective(&self) -> Collective {
@@ -208,13 +218,8 @@ impl<'a> Call<'a> {
     pub(crate) fn check(&self, rank: usize, size: usize) -> Result<()> {
         let defined = self.op.as_ref().is_none_or(|op| op.is_defined_for(self.datatype));
         let fits = self.count.checked_mul(self.datatype.size()).is_some_and(|bytes| bytes <= isize::MAX as usize);
-        let needs_recv = match self.collective {
-            Collective::Barrier => false,
-            Collective::Reduce => self.root == rank,
-            Collective::Bcast | Collective::Allreduce => true,
-        };
         let has_send = !self.send.is_null() || matches!(self.collective, Collective::Barrier);
-        let has_buffers = self.count == 0 || (has_send && !(needs_recv && self.recv.is_null()));
+        let has_buffers = self.count == 0 || (has_send && !(self.receives(rank) && self.recv.is_null()));
         if self.root < size && defined && fits && has_buffers {
             return Ok(());
         }

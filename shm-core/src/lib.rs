@@ -47,5 +47,5 @@ pub use {
     job::Job,
     memory::{Registered, SharedVec},
     owned::{Owned, OwnedCall},
-    settings::Settings,
+    settings::{Settings, Single},
 };

@@ -342,11 +342,15 @@ impl Ring {
 
     /// Every rank's cells of `span`, from `offset` on, in rank order, with `own` for this rank's.
     pub(crate) fn cell_sources(&mut self, span: Span, offset: usize, own: *const u8) -> &[*const u8] {
+        let cells = |ring: &Self, rank| ring.cells(rank, span).wrapping_add(offset).cast_const();
+        self.sources(|ring, rank| if rank == ring.rank { own } else { cells(ring, rank) })
+    }
+
+    /// What `of` says of every rank, in rank order.
+    pub(crate) fn sources(&mut self, mut of: impl FnMut(&Self, usize) -> *const u8) -> &[*const u8] {
         let mut sources = std::mem::take(&mut self.sources);
         sources.clear();
-        sources.extend((0..self.size()).map(|rank| {
-            if rank == self.rank { own } else { self.cells(rank, span).wrapping_add(offset).cast_const() }
-        }));
+        sources.extend((0..self.size()).map(|rank| of(self, rank)));
         self.sources = sources;
         &self.sources
     }
@@ -407,6 +411,23 @@ impl Ring {
             *next += 1;
         }
         Ok(true)
+    }
+
+    /// True once `peer` will not read anything of the steps before `step` again.
+    #[inline]
+    pub(crate) fn consumed_by(&self, peer: usize, step: u32) -> bool {
+        self.flags(peer).consumed.reached(step)
+    }
+
+    /// True once no peer will; `next` counts those seen so far.
+    pub(crate) fn consumed_by_all(&self, step: u32, next: &mut usize) -> bool {
+        while let Some(&peer) = self.peers.get(*next) {
+            if !self.consumed_by(peer, step) {
+                return false;
+            }
+            *next += 1;
+        }
+        true
     }
 
     /// This rank will not read anything of the steps before `step` again.

@@ -20,6 +20,10 @@ pub struct Settings {
     /// Reductions of smaller vectors let every rank read every vector; larger ones are reduced by
     /// slices (by two ranks from 32 times this size on; reduce only where every rank has a core).
     pub slice_min_bytes: usize,
+    /// When a collective works on the ranks' own buffers in place of cells.
+    pub single_copy: Single,
+    /// Smaller vectors always go through cells.
+    pub single_copy_min_bytes: usize,
     /// Whether payloads enter cells by non-temporal stores; `None` times ordinary ones now and then.
     pub past_caches: Option<bool>,
     /// From this many ranks on, small messages travel along trees, if every rank has a core.
@@ -38,6 +42,34 @@ pub struct Settings {
     pub timeout_s: f64,
 }
 
+/// When a collective works on the ranks' own buffers in place of cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Single {
+    /// On those that peers have mapped.
+    IfShared,
+    /// On all of them, copied by the kernel where they are not mapped.
+    ByKernel,
+    /// On none.
+    Never,
+}
+
+impl Single {
+    const ALL: [Self; 3] = [Self::IfShared, Self::ByKernel, Self::Never];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::IfShared => "if_shared",
+            Self::ByKernel => "by_kernel",
+            Self::Never => "never",
+        }
+    }
+
+    fn parse(value: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|single| single.name() == value);
+        found.ok_or_else(|| format!("single_copy={value}: expected {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -45,6 +77,8 @@ impl Default for Settings {
             methods: MethodSet::default(),
             chunk_bytes: None,
             slice_min_bytes: 8 * 1024,
+            single_copy: Single::IfShared,
+            single_copy_min_bytes: 16 * 1024,
             past_caches: None,
             tree_min_ranks: 32,
             reproducible: false,
@@ -66,6 +100,8 @@ pub const KEYS: &[(&str, &str)] = &[
     ("methods", "how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
     ("chunk_bytes", "largest pipelined piece of a message: auto, or a power of two from 4096 to 65536"),
     ("slice_min_bytes", "from this size on, reductions are shared out by slices (two ranks: 32 times)"),
+    ("single_copy", "when ranks work on each other's own buffers: if_shared, by_kernel (always, by cma) or never"),
+    ("single_copy_min_bytes", "smaller vectors always go through cells"),
     ("past_caches", "whether payloads enter cells by non-temporal stores: auto (measured as it goes), 0 or 1"),
     ("tree_min_ranks", "from this many ranks on, small messages travel along trees"),
     ("assume_own_cores", "whether every rank has a core to itself: auto, 0 or 1"),
@@ -86,6 +122,8 @@ impl Settings {
             "chunk_bytes" => self.chunk_bytes = auto_or_number(key, value)?,
             "slice_min_bytes" => self.slice_min_bytes = number(key, value)?,
             "tree_min_ranks" => self.tree_min_ranks = number(key, value)?,
+            "single_copy" => self.single_copy = Single::parse(value)?,
+            "single_copy_min_bytes" => self.single_copy_min_bytes = number(key, value)?,
             "past_caches" => self.past_caches = auto_or_flag(key, value)?,
             "assume_own_cores" => self.assume_own_cores = auto_or_flag(key, value)?,
             "spins" => self.spins = auto_or_number(key, value)?,
@@ -126,6 +164,8 @@ impl Settings {
             "methods" => self.methods.to_string(),
             "chunk_bytes" => auto(self.chunk_bytes),
             "slice_min_bytes" => self.slice_min_bytes.to_string(),
+            "single_copy" => self.single_copy.name().to_owned(),
+            "single_copy_min_bytes" => self.single_copy_min_bytes.to_string(),
             "past_caches" => auto(self.past_caches.map(u32::from)),
             "tree_min_ranks" => self.tree_min_ranks.to_string(),
             "assume_own_cores" => auto(self.assume_own_cores.map(u32::from)),

@@ -6,7 +6,7 @@ mod support;
 
 use reduce_kernels::{Op, Operator, UserOperator};
 use shm_core::segment::Backing;
-use shm_core::{Call, LocalComm, Settings};
+use shm_core::{Call, LocalComm, Settings, Single};
 use support::{heap, idle, ranks};
 
 /// What rank `rank` contributes at `index` in the test with number `salt`.
@@ -124,6 +124,24 @@ fn other_thresholds_are_exact() {
         let counts = [16, 500, 513, 9000, 40_000, 100_000];
         for size in [2, 3, 4, 7] {
             ranks(size, &settings, |comm, _| every_collective(comm, &counts));
+        }
+    }
+}
+
+#[test]
+fn every_way_to_reach_a_buffer_is_exact() {
+    for single_copy in [Single::IfShared, Single::ByKernel, Single::Never] {
+        for (slice_min_bytes, chunk_bytes) in [(0, 4096), (0, 65536), (usize::MAX, 16_384)] {
+            let mut settings = heap();
+            settings.assume_own_cores = Some(true);
+            settings.spins = Some(1);
+            settings.single_copy = single_copy;
+            settings.single_copy_min_bytes = 0;
+            settings.slice_min_bytes = slice_min_bytes;
+            settings.chunk_bytes = Some(chunk_bytes);
+            for size in [2, 3, 5] {
+                ranks(size, &settings, |comm, _| every_collective(comm, &[600, 9000, 100_001]));
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The collectives of one node: every one a state machine that is polled.
 
+pub(crate) mod operands;
 pub(crate) mod sm;
 
 use crate::error::Result;

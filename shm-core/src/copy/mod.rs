@@ -19,7 +19,6 @@ mod registered;
 mod stores;
 
 pub use method::{Method, MethodSet, Methods};
-#[cfg_attr(not(test), allow(unused_imports))] // the single-copy collectives are built on it
 pub(crate) use reach::{Access, Described};
 pub(crate) use reach::{Home, Reach};
 pub(crate) use registered::Neighbours;

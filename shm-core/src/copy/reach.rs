@@ -255,6 +255,12 @@ impl Reach {
         self.methods.has(Method::Shared) && (what.is_shared() || self.pids[rank] == self.pid)
     }
 
+    /// True if every rank would map `what` of this one.
+    #[inline]
+    pub(crate) fn everywhere(&self, what: &Described) -> bool {
+        what.is_shared() || self.pids.iter().all(|&pid| pid == self.pid)
+    }
+
     /// Finds the buffer that world rank `rank` has described.
     ///
     /// The access is valid until the owner may free the buffer, but no longer than to the next call for the

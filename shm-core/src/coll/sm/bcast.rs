@@ -3,8 +3,10 @@
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
 use crate::call::Call;
+use crate::coll::operands::Operands;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::{Poll, Progress, wait_for};
+use crate::copy::Access;
 use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
@@ -61,24 +63,78 @@ impl Progress for Flat<'_> {
     }
 }
 
-/// A step for each chunk: the root copies in while the others copy out what came before.
+/// A step for each chunk: the root copies in while the others copy out what came before. If they can reach
+/// the root's buffer, the first step is the only one.
 #[derive(Debug)]
 pub(crate) struct Pipelined<'a> {
     call: Call<'a>,
     chunks: Chunks,
+    operands: Operands,
     next: usize,
     span: Option<Span>,
+    /// The root's buffer can be reached, and has been copied up to here.
+    copied_bytes: usize,
+    /// Index of the peer that the root sees next to have copied.
+    seen: usize,
 }
 
 impl<'a> Pipelined<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
         let chunks = Chunks::new(ring, &call, 2);
-        Self { call, chunks, next: 0, span: None }
+        let operands = Operands::new(ring, &call, ring.rank() == call.root);
+        Self { call, chunks, operands, next: 0, span: None, copied_bytes: 0, seen: 0 }
+    }
+
+    /// The root's part where the others copy from its buffer.
+    fn lend(&mut self, ring: &mut Ring) -> Result<Poll> {
+        let span = self.first_span(ring);
+        if self.next == 0 {
+            wait_for!(ring.may_write(span)?);
+            self.operands.tell(ring, &self.call, span);
+            ring.publish(span);
+            self.next = 1;
+        }
+        wait_for!(ring.consumed_by_all(span.end(), &mut self.seen));
+        ring.all_have_reached(span.end());
+        ring.leave();
+        Ok(Poll::Ready(()))
+    }
+
+    /// Another rank's part in that: a piece at a time, so that it can look after the job in between.
+    fn borrow(&mut self, ring: &mut Ring, from: Access, span: Span) -> Result<Poll> {
+        let bytes = (self.call.bytes() - self.copied_bytes).min(PIECE_BYTES);
+        // SAFETY: in the call's buffer.
+        let to = unsafe { self.call.recv.add(self.copied_bytes) };
+        match from {
+            // SAFETY: the root has as many bytes there (same signature) and keeps them until this rank has
+            // consumed the step; buffers of two ranks do not overlap.
+            Access::Mapped(from) => unsafe { copy(to, from.wrapping_add(self.copied_bytes), bytes) },
+            // SAFETY: as above.
+            Access::Kernel(from) => unsafe { from.read(self.copied_bytes, to, bytes) }?,
+        }
+        self.copied_bytes += bytes;
+        wait_for!(self.copied_bytes == self.call.bytes());
+        ring.consumed(span.end());
+        ring.leave();
+        Ok(Poll::Ready(()))
+    }
+
+    fn first_span(&mut self, ring: &mut Ring) -> Span {
+        *self.span.get_or_insert_with(|| ring.take(self.chunks.bytes(0)))
     }
 }
 
+/// What is copied between two looks at the job.
+const PIECE_BYTES: usize = 4 << 20;
+
 impl Progress for Pipelined<'_> {
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
+        if self.operands.own_are_reached() {
+            return self.lend(ring);
+        }
+        if let (Some(from), Some(span)) = (self.operands.send(self.call.root), self.span) {
+            return self.borrow(ring, from, span);
+        }
         while self.next < self.chunks.number() {
             let bytes = self.chunks.bytes(self.next);
             let offset = self.chunks.offset(self.next);
@@ -89,9 +145,18 @@ impl Progress for Pipelined<'_> {
                 let from = unsafe { self.call.send.add(offset) };
                 // SAFETY: just allowed, not yet published; the span was taken for `bytes`.
                 unsafe { ring.put_cells(span, 0, from, bytes) };
+                if self.next == 0 {
+                    self.operands.tell(ring, &self.call, span);
+                }
                 ring.publish(span);
             } else {
                 wait_for!(ring.published(self.call.root, span)?);
+                if self.next == 0 {
+                    self.operands.learn(ring, self.call.root, span)?;
+                    if let Some(from) = self.operands.send(self.call.root) {
+                        return self.borrow(ring, from, span);
+                    }
+                }
                 // SAFETY: in the call's buffer, as above.
                 let to = unsafe { self.call.recv.add(offset) };
                 // SAFETY: published, and kept until this rank has consumed the span.
@@ -105,7 +170,7 @@ impl Progress for Pipelined<'_> {
         Ok(Poll::Ready(()))
     }
 
-    fn awaits(&self, _: &Ring) -> Option<usize> {
-        Some(self.call.root)
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
+        if ring.rank() == self.call.root { ring.peers().get(self.seen).copied() } else { Some(self.call.root) }
     }
 }

@@ -3,9 +3,10 @@
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
 use crate::call::{Call, Collective};
+use crate::coll::operands::Operands;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
-use crate::coll::{Poll, Progress};
+use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 
@@ -26,13 +27,33 @@ pub(crate) struct Reduce<'a> {
     /// Index of the peer whose part of chunk `done` is looked for next.
     next: usize,
     receives: bool,
+    operands: Operands,
+    /// Index of the peer that is seen next to have read this rank's vector, where it is lent.
+    seen: usize,
 }
 
 impl<'a> Reduce<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
         let chunks = Chunks::new(ring, &call, 2);
-        let receives = call.collective == Collective::Allreduce || ring.rank() == call.root;
-        Self { call, chunks, taken: 0, spans: [Span::default(); AHEAD], put: 0, done: 0, next: 0, receives }
+        let receives = call.receives(ring.rank());
+        // In place, a rank's result would overwrite what its peers have yet to read.
+        let lends = match call.collective {
+            Collective::Reduce => !receives,
+            _ => !std::ptr::eq(call.send, call.recv),
+        };
+        let operands = Operands::new(ring, &call, lends);
+        Self {
+            call,
+            chunks,
+            taken: 0,
+            spans: [Span::default(); AHEAD],
+            put: 0,
+            done: 0,
+            next: 0,
+            receives,
+            operands,
+            seen: 0,
+        }
     }
 
     /// The step of `chunk`; all ranks take them in the order of chunks.
@@ -55,10 +76,15 @@ impl<'a> Reduce<'a> {
             if !ring.may_write(span)? {
                 return Ok(false);
             }
-            // SAFETY: in the call's buffer, whose length the chunks were cut from.
-            let from = unsafe { self.call.send.add(self.chunks.offset(self.put)) };
-            // SAFETY: just allowed, not yet published; the span was taken for the chunk.
-            unsafe { ring.put_cells(span, 0, from, self.chunks.bytes(self.put)) };
+            if !self.operands.own_are_reached() {
+                // SAFETY: in the call's buffer, whose length the chunks were cut from.
+                let from = unsafe { self.call.send.add(self.chunks.offset(self.put)) };
+                // SAFETY: just allowed, not yet published; the span was taken for the chunk.
+                unsafe { ring.put_cells(span, 0, from, self.chunks.bytes(self.put)) };
+            }
+            if self.put == 0 {
+                self.operands.tell(ring, &self.call, span);
+            }
             ring.publish(span);
         }
         self.put += 1;
@@ -67,6 +93,15 @@ impl<'a> Reduce<'a> {
             self.done = self.put;
         }
         Ok(true)
+    }
+
+    /// True once nobody reads this rank's vector where it is any more.
+    fn is_given_back(&mut self, ring: &Ring) -> bool {
+        if !self.operands.own_are_reached() {
+            return true;
+        }
+        let end = self.spans[(self.taken - 1) % AHEAD].end();
+        if self.receives { ring.consumed_by_all(end, &mut self.seen) } else { ring.consumed_by(self.call.root, end) }
     }
 
     /// Reduces the oldest chunk, if all ranks have published it; true if it did.
@@ -78,13 +113,16 @@ impl<'a> Reduce<'a> {
         if !ring.published_by_all(span, &mut self.next)? {
             return Ok(false);
         }
+        if self.done == 0 {
+            self.operands.learn_all(ring, span)?;
+        }
         if let Some(op) = &self.call.op {
             let (offset, bytes) = (self.chunks.offset(self.done), self.chunks.bytes(self.done));
             // SAFETY: in the call's buffer.
             let own = unsafe { self.call.send.add(offset) };
             // SAFETY: in the call's buffer, which this rank has because it receives.
             let to = unsafe { self.call.recv.add(offset) };
-            let from = ring.cell_sources(span, 0, own);
+            let from = self.operands.sources(ring, span, 0, own, offset, bytes)?;
             // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
             // `to` is either `own` or apart from all sources.
             unsafe { fold(op, self.call.datatype, to, from, bytes) };
@@ -105,6 +143,7 @@ impl Progress for Reduce<'_> {
             let put = self.put(ring)?;
             let reduced = self.reduce(ring)?;
             if self.done == self.chunks.number() {
+                wait_for!(self.is_given_back(ring));
                 ring.leave();
                 return Ok(Poll::Ready(()));
             }
@@ -115,6 +154,9 @@ impl Progress for Reduce<'_> {
     }
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {
-        ring.peers().get(self.next).copied().filter(|_| self.done < self.put)
+        if self.done < self.chunks.number() {
+            return ring.peers().get(self.next).copied().filter(|_| self.done < self.put);
+        }
+        if self.receives { ring.peers().get(self.seen).copied() } else { Some(self.call.root) }
     }
 }

@@ -7,9 +7,11 @@
 use std::ops::Range;
 
 use crate::call::{Call, Collective};
+use crate::coll::operands::Operands;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
-use crate::coll::{Poll, Progress};
+use crate::coll::{Poll, Progress, wait_for};
+use crate::copy::Access;
 use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
@@ -37,12 +39,17 @@ pub(crate) struct Reduce<'a> {
     /// Index of the peer whose result of chunk `done` is taken next.
     next_result: usize,
     receives: bool,
+    operands: Operands,
+    /// Index of the peer that is seen next to have gone on, where this rank's vectors are lent.
+    seen: usize,
 }
 
 impl<'a> Reduce<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
         let chunks = Chunks::new(ring, &call, SPANS);
-        let receives = call.collective == Collective::Allreduce || ring.rank() == call.root;
+        let receives = call.receives(ring.rank());
+        // In place too: a slice of `recv` is written only when its owner has reduced it.
+        let operands = Operands::new(ring, &call, true);
         Self {
             call,
             chunks,
@@ -54,6 +61,8 @@ impl<'a> Reduce<'a> {
             next_part: 0,
             next_result: 0,
             receives,
+            operands,
+            seen: 0,
         }
     }
 
@@ -76,6 +85,14 @@ impl<'a> Reduce<'a> {
         let (parts, _) = self.spans(ring, self.put);
         if !ring.may_write(parts)? {
             return Ok(false);
+        }
+        if self.put == 0 {
+            self.operands.tell(ring, &self.call, parts);
+        }
+        if self.operands.own_are_reached() {
+            ring.publish(parts);
+            self.put += 1;
+            return Ok(true);
         }
         let own = self.chunks.slice(self.put, ring.rank(), ring.size());
         let offset = self.chunks.offset(self.put);
@@ -102,8 +119,11 @@ impl<'a> Reduce<'a> {
         if !ring.may_write(results)? {
             return Ok(false);
         }
+        if self.reduced == 0 {
+            self.operands.learn_all(ring, parts)?;
+        }
         let slice = self.chunks.slice(self.reduced, ring.rank(), ring.size());
-        self.reduce_slice(ring, parts, results, slice);
+        self.reduce_slice(ring, parts, results, slice)?;
         ring.publish(results);
         if self.reduced == 0 {
             ring.all_have_reached(parts.step);
@@ -117,23 +137,36 @@ impl<'a> Reduce<'a> {
         Ok(true)
     }
 
-    fn reduce_slice(&self, ring: &mut Ring, parts: Span, results: Span, slice: Range<usize>) {
-        let Some(op) = &self.call.op else { return };
+    fn reduce_slice(&mut self, ring: &mut Ring, parts: Span, results: Span, slice: Range<usize>) -> Result<()> {
+        let Some(op) = &self.call.op else { return Ok(()) };
         let at = self.chunks.offset(self.reduced) + slice.start;
         // SAFETY: in the call's buffer.
         let own = unsafe { self.call.send.add(at) };
         let cells = ring.cells(ring.rank(), results);
-        // SAFETY: in the call's buffer, which this rank has if it receives.
-        let result = if self.receives { unsafe { self.call.recv.add(at) } } else { cells };
-        let from = ring.cell_sources(parts, slice.start, own);
+        let result = if self.receives {
+            // SAFETY: in the call's buffer, which this rank has because it receives.
+            unsafe { self.call.recv.add(at) }
+        } else {
+            // The root's own buffer, if it is mapped here.
+            self.operands.mapped_recv(self.call.root).map_or(cells, |recv| recv.wrapping_add(at))
+        };
+        let from = self.operands.sources(ring, parts, slice.start, own, at, slice.len())?;
         // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
-        // nobody reads the result's cells until they are published, and they are no source; `recv` is
-        // `own` or apart from all sources.
+        // nobody reads the result's cells until they are published, and they are no source; a `recv` is
+        // the `send` of its own rank, of which nobody else reads this slice, or apart from all sources.
         unsafe { fold(op, self.call.datatype, result, from, slice.len()) };
-        if self.receives {
+        if !self.receives
+            && let Some(Access::Kernel(recv)) = self.operands.recv(self.call.root)
+        {
+            // SAFETY: the result was just written to the cells; the root leaves this slice of its vector to
+            // this rank.
+            unsafe { recv.write(at, result, slice.len()) }?;
+        }
+        if self.receives && !self.operands.own_are_reached() {
             // SAFETY: allowed before this was called, not yet published; the span was taken for a slice.
             unsafe { ring.put_cells(results, 0, result, slice.len()) };
         }
+        Ok(())
     }
 
     /// Copies the others' results of the oldest chunk as far as they are published.
@@ -146,17 +179,44 @@ impl<'a> Reduce<'a> {
             if !ring.published(peer, results)? {
                 return Ok(false);
             }
-            let slice = self.chunks.slice(self.done, peer, ring.size());
-            // SAFETY: in the call's buffer, which this rank has because it receives.
-            let to = unsafe { self.call.recv.add(self.chunks.offset(self.done) + slice.start) };
-            // SAFETY: published, and kept until this rank has consumed the span.
-            unsafe { copy(to, ring.cells(peer, results), slice.len()) };
+            self.gather_slice(ring, peer, results)?;
             self.next_result += 1;
         }
         ring.consumed(results.end());
         self.done += 1;
         self.next_result = 0;
         Ok(true)
+    }
+
+    /// Copies the slice of chunk `done` that `peer` has reduced, unless it has put it here itself.
+    fn gather_slice(&self, ring: &Ring, peer: usize, results: Span) -> Result<()> {
+        let slice = self.chunks.slice(self.done, peer, ring.size());
+        let at = self.chunks.offset(self.done) + slice.start;
+        // SAFETY: in the call's buffer, which this rank has because it receives.
+        let to = unsafe { self.call.recv.add(at) };
+        let from = if self.call.collective == Collective::Allreduce {
+            self.operands.recv(peer)
+        } else if self.operands.own_are_reached() {
+            return Ok(());
+        } else {
+            None
+        };
+        match from {
+            // SAFETY: published, and kept until this rank has consumed the span.
+            None => unsafe { copy(to, ring.cells(peer, results), slice.len()) },
+            // SAFETY: the peer has published this slice of its result and writes it no more, and leaves only
+            // when this rank has consumed the span.
+            Some(Access::Mapped(recv)) => unsafe { copy(to, recv.wrapping_add(at), slice.len()) },
+            // SAFETY: the same.
+            Some(Access::Kernel(recv)) => unsafe { recv.read(at, to, slice.len()) }?,
+        }
+        Ok(())
+    }
+
+    /// True once nobody reads this rank's vectors where they are any more.
+    fn is_given_back(&mut self, ring: &Ring) -> bool {
+        let end = self.spans[(self.taken - 1) % AHEAD].1.end();
+        !self.operands.own_are_reached() || ring.consumed_by_all(end, &mut self.seen)
     }
 }
 
@@ -167,6 +227,7 @@ impl Progress for Reduce<'_> {
             let reduced = self.reduce(ring)?;
             let gathered = self.gather(ring)?;
             if self.done == self.chunks.number() {
+                wait_for!(self.is_given_back(ring));
                 ring.leave();
                 return Ok(Poll::Ready(()));
             }
@@ -177,6 +238,9 @@ impl Progress for Reduce<'_> {
     }
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {
+        if self.done == self.chunks.number() {
+            return ring.peers().get(self.seen).copied();
+        }
         let gathering = self.done < self.reduced;
         let next = if gathering { self.next_result } else { self.next_part };
         ring.peers().get(next).copied().filter(|_| gathering || self.reduced < self.put)

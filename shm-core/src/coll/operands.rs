@@ -1,0 +1,193 @@
+//! Where each rank's vectors lie in one operation: in its cells, or in memory of its own that peers reach.
+//!
+//! Every rank decides for itself and says so beside the first flag of the operation, so nothing has to be
+//! agreed upon and nobody waits for the news. A rank whose vectors are reached where they are copies
+//! nothing into cells (SOLO, dissertation, section 5.2.2), and leaves only when all who read or write
+//! there have gone on.
+#![allow(unsafe_code)] // reads peers' memory
+
+use crate::call::Call;
+use crate::copy::cico::copy;
+use crate::copy::{Access, Described, Method};
+use crate::error::Result;
+use crate::ring::{Ring, Span};
+use crate::settings::Single;
+
+/// One rank's vectors, as another one reaches them.
+#[derive(Debug, Clone, Copy)]
+struct Reached {
+    send: Access,
+    /// `None` where it receives nothing.
+    recv: Option<Access>,
+}
+
+/// All ranks' vectors in one operation.
+#[derive(Debug)]
+pub(crate) struct Operands {
+    /// This rank's own are reached where they are.
+    own: bool,
+    /// By rank; `None` for what goes through cells.
+    reached: Vec<Option<Reached>>,
+    /// What the kernel has copied, for reductions.
+    fetched: Vec<u8>,
+}
+
+/// What stands beside a rank's first flag: a word that is not 0 if its vectors can be reached, then both
+/// descriptions.
+const NEWS_WORDS: usize = 1 + 2 * Described::WORDS;
+const IN_CELLS: u64 = 0;
+const REACHABLE: u64 = 1;
+
+const _: () = assert!(NEWS_WORDS * size_of::<u64>() <= crate::segment::layout::INLINE_BYTES);
+
+impl Operands {
+    /// Decides where this rank's vectors lie. `may_reach`: peers can work on them where they are without
+    /// seeing one overwritten too early.
+    pub(crate) fn new(ring: &Ring, call: &Call<'_>, may_reach: bool) -> Self {
+        let own = may_reach && can_be_reached(ring, call);
+        Self { own, reached: Vec::new(), fetched: Vec::new() }
+    }
+
+    /// True if peers reach this rank's vectors where they are.
+    pub(crate) fn own_are_reached(&self) -> bool {
+        self.own
+    }
+
+    /// Puts the news beside this rank's flag of `span`, the first of the operation.
+    pub(crate) fn tell(&self, ring: &Ring, call: &Call<'_>, span: Span) {
+        let mut words = [0_u64; NEWS_WORDS];
+        let mut used = 1;
+        words[0] = IN_CELLS;
+        if self.own {
+            let reach = ring.job().reach();
+            words[0] = REACHABLE;
+            let (send, recv) = words[1..].split_at_mut(Described::WORDS);
+            send.copy_from_slice(&reach.describe(call.send, call.bytes()).to_words());
+            if call.receives(ring.rank()) {
+                recv.copy_from_slice(&reach.describe(call.recv, call.bytes()).to_words());
+            }
+            used = NEWS_WORDS;
+        }
+        // SAFETY: the caller may write to the span and has not published it; the words fit beside a flag.
+        unsafe { ring.put_inline(span, words.as_ptr().cast(), used * size_of::<u64>()) };
+    }
+
+    /// Takes the news of `rank`, which has published `span`, its first of the operation.
+    ///
+    /// # Errors
+    /// Its memory cannot be reached after all.
+    pub(crate) fn learn(&mut self, ring: &Ring, rank: usize, span: Span) -> Result<()> {
+        let mut words = [0_u64; NEWS_WORDS];
+        // SAFETY: `rank` has published at least one word there, and writes no more before this rank leaves.
+        unsafe { copy(words.as_mut_ptr().cast(), ring.inline(rank, span), size_of::<u64>()) };
+        if self.reached.is_empty() {
+            self.reached.resize(ring.size(), None);
+        }
+        if words[0] == IN_CELLS {
+            return Ok(());
+        }
+        // SAFETY: as above, for all words.
+        unsafe { copy(words.as_mut_ptr().cast(), ring.inline(rank, span), size_of_val(&words)) };
+        let reach = ring.job().reach();
+        let world = ring.world()[rank];
+        let (mut send, mut recv) = ([0; Described::WORDS], [0; Described::WORDS]);
+        send.copy_from_slice(&words[1..=Described::WORDS]);
+        recv.copy_from_slice(&words[1 + Described::WORDS..]);
+        let send = reach.resolve(world, &Described::from_words(send))?;
+        let receives = recv.iter().any(|&word| word != 0);
+        let recv = receives.then(|| reach.resolve(world, &Described::from_words(recv))).transpose()?;
+        self.reached[rank] = Some(Reached { send, recv });
+        Ok(())
+    }
+
+    /// Takes the news of all peers, who have published `span`, their first of the operation.
+    ///
+    /// # Errors
+    /// As [`learn`](Self::learn).
+    pub(crate) fn learn_all(&mut self, ring: &Ring, span: Span) -> Result<()> {
+        ring.peers().iter().try_for_each(|&peer| self.learn(ring, peer, span))
+    }
+
+    /// Where `rank`'s vector to send is, if not in cells.
+    pub(crate) fn send(&self, rank: usize) -> Option<Access> {
+        self.reached.get(rank).copied().flatten().map(|reached| reached.send)
+    }
+
+    /// Where `rank`'s vector to receive is mapped here, if it is.
+    pub(crate) fn mapped_recv(&self, rank: usize) -> Option<*mut u8> {
+        match self.recv(rank) {
+            Some(Access::Mapped(recv)) => Some(recv),
+            Some(Access::Kernel(_)) | None => None,
+        }
+    }
+
+    /// Where `rank`'s vector to receive is, if it has one that is reached.
+    pub(crate) fn recv(&self, rank: usize) -> Option<Access> {
+        self.reached.get(rank).copied().flatten()?.recv
+    }
+
+    /// Every rank's part of `bytes` at `at` in its vector to send, in rank order, with `own` for this
+    /// rank's. In cells it stands `in_span` after the start of `span`.
+    ///
+    /// # Errors
+    /// The kernel cannot copy a peer's part.
+    pub(crate) fn sources<'r>(
+        &mut self,
+        ring: &'r mut Ring,
+        span: Span,
+        in_span: usize,
+        own: *const u8,
+        at: usize,
+        bytes: usize,
+    ) -> Result<&'r [*const u8]> {
+        if self.reached.iter().all(Option::is_none) {
+            return Ok(ring.cell_sources(span, in_span, own));
+        }
+        let rank = ring.rank();
+        let kernels = (0..ring.size()).filter(|&peer| matches!(self.send(peer), Some(Access::Kernel(_)))).count();
+        // Lines apart, so that no part begins in another's last one.
+        let stride = bytes.next_multiple_of(128);
+        self.fetched.resize(kernels * stride, 0);
+        let mut free = self.fetched.as_mut_ptr();
+        for peer in (0..ring.size()).filter(|&peer| peer != rank) {
+            if let Some(Some(Reached { send: Access::Kernel(buffer), .. })) = self.reached.get(peer) {
+                // SAFETY: `fetched` has a stride for every one of these.
+                unsafe { buffer.read(at, free, bytes) }?;
+                free = free.wrapping_add(stride);
+            }
+        }
+        let mut fetched = self.fetched.as_ptr();
+        Ok(ring.sources(|ring, peer| {
+            if peer == rank {
+                return own;
+            }
+            match self.send(peer) {
+                None => ring.cells(peer, span).wrapping_add(in_span).cast_const(),
+                Some(Access::Mapped(send)) => send.wrapping_add(at).cast_const(),
+                Some(Access::Kernel(_)) => {
+                    let this = fetched;
+                    fetched = fetched.wrapping_add(stride);
+                    this
+                }
+            }
+        }))
+    }
+}
+
+/// True if this rank's vectors of `call` are long enough and lie where the settings want them reached.
+fn can_be_reached(ring: &Ring, call: &Call<'_>) -> bool {
+    let settings = ring.job().settings();
+    if call.bytes() < settings.single_copy_min_bytes {
+        return false;
+    }
+    let reach = ring.job().reach();
+    let has = |method| reach.methods().has(method);
+    match settings.single_copy {
+        Single::Never => false,
+        Single::ByKernel => has(Method::Cma),
+        Single::IfShared => {
+            let everywhere = |start| reach.everywhere(&reach.describe(start, call.bytes()));
+            has(Method::Shared) && everywhere(call.send) && (!call.receives(ring.rank()) || everywhere(call.recv))
+        }
+    }
+}
