@@ -1,16 +1,16 @@
 //! `bench-peers`: han beside the rivals, taking turns in one run.
 //!
 //! The latency between the two cores is probed before and after every turn; a turn in which it changed
-//! is had again, and at the end those turns that were had in another state than most are had once more,
-//! if the machine has come back to it. Everything is kept as it comes.
+//! is had again, and after each round those turns that were had in another state than most are had once
+//! more, if the machine has come back to it. Everything is kept as it comes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use benches::contestants::{self, Contestant, Places, Rank};
+use benches::contestants::{self, Contestant, Library, Places, Rank};
 use benches::job::{self, Style};
 use benches::machine::{self, State};
 use benches::plan::{self, Plan, Turn};
@@ -23,8 +23,6 @@ use clap::Parser;
 const TRIES: u32 = 3;
 /// Failures after which a contestant no longer takes part with that number of ranks.
 const FAILURES: u32 = 2;
-/// How often turns that tables lack are looked for.
-const FILLS: u32 = 3;
 
 /// Measures han and the rivals in turns; writes measurements, tables and plots.
 #[derive(Parser)]
@@ -46,8 +44,8 @@ struct Args {
     /// How iterations follow each other [default: osu,loop,cold]
     #[arg(long, value_enum, value_delimiter = ',')]
     styles: Option<Vec<Style>>,
-    /// Memory of han's buffers: malloc, shared, register
-    #[arg(long, value_delimiter = ',', default_value = "malloc,shared")]
+    /// Memory of han's buffers: malloc, shared, register; what han has not is left out
+    #[arg(long, value_delimiter = ',', default_value = "malloc,shared,register")]
     alloc: Vec<String>,
     /// Rivals: installed, best, all, none, or beginnings of names [default: best]
     #[arg(long, value_delimiter = ',')]
@@ -118,6 +116,9 @@ impl Args {
             eprintln!("bench-peers: {name} is left out: benches/build-collbench.sh has found none");
         }
         there
+            .into_iter()
+            .filter(|contestant| contestant.library != Library::Han || has_memory(contestant, places))
+            .collect()
     }
 
     /// The file of this run, and what is in it already.
@@ -170,6 +171,17 @@ fn compare(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Whether han has this contestant's kind of memory here, tried on one rank; says why if not.
+fn has_memory(contestant: &Contestant, places: &Places) -> bool {
+    let mut trial = Command::new(places.programs.join(contestant.library.word()));
+    let tried = job::run(trial.args(["barrier", "--ms", "0.1", "--alloc", &contestant.alloc]));
+    let failure = tried.map_or_else(|error| Some(error.to_string()), |outcome| outcome.failure);
+    if let Some(failure) = &failure {
+        eprintln!("bench-peers: {} is left out: {failure}", contestant.name);
+    }
+    failure.is_none()
+}
+
 struct Run<'a> {
     args: &'a Args,
     places: Places,
@@ -182,32 +194,38 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Gives everybody a turn, round by round, and then those again whom the tables lack.
+    /// Gives everybody a turn, round by round; after each round once more to those whom tables lack.
     fn measure(&mut self) -> Result<()> {
         let turns = self.args.plan().turns(&self.contestants, self.record.cores);
+        let resumed = self.args.resume.is_some();
         let mut queue: VecDeque<Turn> = turns.clone().into();
-        if self.args.resume.is_some() {
-            queue.retain(|turn| !turn.is_in(&self.record, &self.contestants));
-        }
+        queue.retain(|turn| !resumed || !turn.is_in(&self.record, &self.contestants));
         while let Some(turn) = queue.pop_front() {
             if self.is_over() {
                 eprintln!("bench-peers: the budget is spent: {} turns are left out", queue.len() + 1);
                 return Ok(());
             }
             let state = self.play(&turn, queue.len())?;
+            let round = turn.round;
             if state == Some(State::Changed) && turn.tries < TRIES && !self.record.is_crowded(turn.task.ranks) {
                 queue.push_front(Turn { tries: turn.tries + 1, ..turn });
             }
+            if queue.front().is_none_or(|next| next.round != round) {
+                self.fill(&turns)?;
+            }
         }
-        for _ in 0..FILLS {
-            let missing = plan::missing(&turns, &self.record, &self.contestants);
-            for (left, (turn, wanted)) in missing.iter().enumerate().rev() {
-                if self.is_over() {
-                    return Ok(());
-                }
-                if State::of(machine::one_way_ns(&self.places.han)?) == *wanted {
-                    self.play(turn, left)?;
-                }
+        Ok(())
+    }
+
+    /// Turns for those who were measured in another state than the others, while the machine is in it.
+    fn fill(&mut self, turns: &[Turn]) -> Result<()> {
+        let missing = plan::missing(turns, &self.record, &self.contestants);
+        for (left, (turn, wanted)) in missing.iter().rev().enumerate().rev() {
+            if self.is_over() {
+                break;
+            }
+            if State::of(machine::one_way_ns(&self.places.han)?) == *wanted {
+                self.play(turn, left)?;
             }
         }
         Ok(())
@@ -227,7 +245,8 @@ impl Run<'_> {
         let contestant = &self.contestants[turn.contestant];
         let before = machine::one_way_ns(&self.places.han)?;
         if !self.record.limits.iter().any(|limit| limit.state == State::of(before)) {
-            self.record.limits.extend(machine::limits(&self.places.han)?);
+            let limits = machine::limits(&self.places.han)?;
+            self.record.limits.extend(limits.into_iter().filter(|limit| limit.state != State::Changed));
         }
         let mut command = contestant.command(&self.places, &turn.task, self.record.cores, self.args.timeout);
         let outcome = job::run(&mut command)?;
