@@ -64,7 +64,8 @@ fn every_way_of_measuring_is_verified() {
     }
 }
 
-/// A library that spoils the last element of a collective's result on the last rank, once in a while.
+/// A library that spoils the last element of a collective's result on the last rank, from the second
+/// call on: the check before timing passes, those that follow must not.
 const SPOILER: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -74,7 +75,7 @@ static void spoil(void *buffer, size_t count, han_comm_t comm) {
     int rank, size;
     han_comm_rank(comm, &rank);
     han_comm_size(comm, &size);
-    if (rank == size - 1 && count > 1000 && ++calls % 3 == 0) ((float *)buffer)[count - 1] += 1;
+    if (rank == size - 1 && count > 1000 && ++calls > 1) ((float *)buffer)[count - 1] += 1;
 }
 int han_bcast(void *buffer, size_t count, han_datatype_t type, int root, han_comm_t comm) {
     int (*real)(void *, size_t, han_datatype_t, int, han_comm_t) = dlsym(RTLD_NEXT, "han_bcast");
