@@ -74,11 +74,22 @@ run: build ## the main job on 4 ranks, then a short table of latencies
 .PHONY: bench
 bench: build ## our own numbers: kernels, the machine's limits, collectives on 2, 4 and 8 ranks
 	$(CARGO) bench -p reduce-kernels
-	$(RELEASE)/bench-tables
+	$(RELEASE)/han bench --limits
+	for ranks in 2 4 8; do $(RELEASE)/han bench all -n $$ranks --factor 4; done
+
+# Where the rivals are installed; what they are compared with is in target/release/collbench.
+PEERS ?= .peers
+BENCH ?=
+
+.PHONY: collbench
+collbench: build
+	benches/build-collbench.sh $(RELEASE) $(PEERS)
 
 .PHONY: bench-peers
-bench-peers: build ## the same beside the rivals, which are installed in .peers
-	benches/peers/run
+bench-peers: ## han beside the rivals (BENCH="--quick" for two minutes, BENCH="--help" for options)
+	benches/install-rivals.sh $(PEERS)
+	$(MAKE) --no-print-directory collbench
+	$(RELEASE)/bench-peers --rivals $(PEERS) $(BENCH)
 
 # ---- checks ------------------------------------------------------------------------------------
 

@@ -1,46 +1,60 @@
-//! The rivals, as installed and with their best documented settings.
+//! Who takes part: han in each kind of memory, and the rivals as installed and with other settings.
 //!
 //! "As installed" is what a user gets who starts the program with nothing but the number of ranks,
 //! one rank a core where there are enough; where there are not, with yielding switched on as each
 //! manual advises. MPICH as installed is left out there: its shared-memory path spins and takes
-//! milliseconds to a second.
+//! milliseconds to a second an operation. The other settings come from the rivals' manuals and from
+//! `ompi_info`, `mpichversion` and `impi_info`.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::job::Task;
 
-/// An MPI.
+/// A collective library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rival {
+pub enum Library {
+    /// This project's.
+    Han,
     /// Open MPI 5.
     OpenMpi,
     /// MPICH 5.
     Mpich,
     /// Intel MPI 2021.
     IntelMpi,
+    /// Debian's Open MPI, if it is installed.
+    DebianOpenMpi,
+    /// Debian's MPICH, if it is installed.
+    DebianMpich,
 }
 
-impl Rival {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::OpenMpi, Self::Mpich, Self::IntelMpi];
+impl Library {
+    /// The rivals that have a column in tables; others count among "all settings".
+    pub const COLUMNS: [Self; 3] = [Self::OpenMpi, Self::Mpich, Self::IntelMpi];
 
     /// The name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Han => "han",
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",
             Self::IntelMpi => "Intel MPI",
+            Self::DebianOpenMpi => "Open MPI (Debian)",
+            Self::DebianMpich => "MPICH (Debian)",
         }
     }
 
-    /// Its directory below that of all rivals, and the end of its program's name.
-    fn directory(self) -> &'static str {
+    /// Its program in `collbench/`, the beginning of its contestants' names, its directory if it has one.
+    #[must_use]
+    pub fn word(self) -> &'static str {
         match self {
+            Self::Han => "han",
             Self::OpenMpi => "openmpi",
             Self::Mpich => "mpich",
             Self::IntelMpi => "intelmpi",
+            Self::DebianOpenMpi => "debian-openmpi",
+            Self::DebianMpich => "debian-mpich",
         }
     }
 }
@@ -56,115 +70,236 @@ pub enum Fits {
     Any,
 }
 
-/// A rival with settings.
-#[derive(Clone, Copy, Debug)]
+/// How likely a contestant is to matter; `--contestants` takes these words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// han itself: always takes part.
+    Own,
+    /// A rival as it comes: `installed`.
+    Installed,
+    /// A setting that was best somewhere: `best`, with those above.
+    Best,
+    /// Any other: `all`, with those above.
+    Further,
+}
+
+/// A library with settings.
+#[derive(Clone, Debug)]
 pub struct Contestant {
     /// The name on the command line and in results.
-    pub name: &'static str,
+    pub name: String,
     /// Whose.
-    pub rival: Rival,
-    /// Whether this is how it comes.
-    pub installed: bool,
+    pub library: Library,
+    /// How likely it is to matter.
+    pub rank: Rank,
     /// For how many ranks.
     pub fits: Fits,
-    /// Environment variables; for Open MPI also MCA parameters, which are in lower case.
-    settings: &'static [(&'static str, &'static str)],
+    /// The only collective that the setting concerns, if there is one.
+    pub only: Option<&'static str>,
+    /// The memory of its buffers: `malloc`, `shared`, `register`.
+    pub alloc: String,
+    /// Environment variables; for Open MPI also MCA parameters, which are in lower case. `{home}` stands
+    /// for the library's directory.
+    settings: Vec<(String, String)>,
 }
 
-/// MPICH's collectives in shared memory with cells of a given size and number, for every size.
-macro_rules! release_gather {
-    ($bytes:literal, $cells:literal) => {
-        &[
-            ("MPIR_CVAR_BARRIER_POSIX_INTRA_ALGORITHM", "release_gather"),
-            ("MPIR_CVAR_BCAST_POSIX_INTRA_ALGORITHM", "release_gather"),
-            ("MPIR_CVAR_REDUCE_POSIX_INTRA_ALGORITHM", "release_gather"),
-            ("MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM", "release_gather"),
-            ("MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD", "0"),
-            ("MPIR_CVAR_COLL_SHM_LIMIT_PER_NODE", "1048576"),
-            ("MPIR_CVAR_BCAST_INTRANODE_BUFFER_TOTAL_SIZE", $bytes),
-            ("MPIR_CVAR_BCAST_INTRANODE_NUM_CELLS", $cells),
-            ("MPIR_CVAR_REDUCE_INTRANODE_BUFFER_TOTAL_SIZE", $bytes),
-            ("MPIR_CVAR_REDUCE_INTRANODE_NUM_CELLS", $cells),
-        ]
-    };
+/// Where everything is.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The binary `han`.
+    pub han: PathBuf,
+    /// The directory of the programs that `build-collbench.sh` makes.
+    pub programs: PathBuf,
+    /// The directory that `install-rivals.sh` fills.
+    pub rivals: PathBuf,
 }
 
-/// Everybody. The settings come from the rivals' manuals and `ompi_info`, `mpichversion`, `impi_info`.
-pub const ALL: &[Contestant] = &[
-    Contestant::new("openmpi", Rival::OpenMpi, Fits::Any, &[]).as_installed(),
-    Contestant::new("mpich", Rival::Mpich, Fits::Few, &[]).as_installed(),
-    Contestant::new("intelmpi", Rival::IntelMpi, Fits::Few, &[]).as_installed(),
-    Contestant::new("intelmpi-wait", Rival::IntelMpi, Fits::Many, &[("I_MPI_WAIT_MODE", "1")]).as_installed(),
-    Contestant::new("openmpi-sm", Rival::OpenMpi, Fits::Any, &[("coll_sm_priority", "100")]),
-    Contestant::new(
-        "openmpi-sm-64k",
-        Rival::OpenMpi,
-        Fits::Any,
-        &[("coll_sm_priority", "100"), ("coll_sm_fragment_size", "65536"), ("coll_sm_comm_num_segments", "8")],
-    ),
-    Contestant::new(
-        "openmpi-sm-1m",
-        Rival::OpenMpi,
-        Fits::Few,
-        &[("coll_sm_priority", "100"), ("coll_sm_fragment_size", "1048576"), ("coll_sm_comm_num_segments", "8")],
-    ),
-    Contestant::new("openmpi-ob1", Rival::OpenMpi, Fits::Any, &[("pml", "ob1"), ("coll", "^han")]),
-    Contestant::new(
-        "openmpi-ucx",
-        Rival::OpenMpi,
-        Fits::Few,
-        &[
-            ("pml", "ucx"),
-            ("osc", "ucx"),
-            ("pml_ucx_tls", "any"),
-            ("pml_ucx_devices", "any"),
-            ("UCX_TLS", "posix,self"),
-            ("UCX_RNDV_THRESH", "inf"),
-        ],
-    ),
-    Contestant::new("mpich-rg", Rival::Mpich, Fits::Few, release_gather!("32768", "4")),
-    Contestant::new("mpich-rg-256k", Rival::Mpich, Fits::Few, release_gather!("262144", "4")),
-    Contestant::new("mpich-rg-1m", Rival::Mpich, Fits::Few, release_gather!("1048576", "4")),
-    Contestant::new("mpich-rg-16m", Rival::Mpich, Fits::Few, release_gather!("16777216", "4")),
-    Contestant::new(
-        "mpich-yield",
-        Rival::Mpich,
-        Fits::Many,
-        &[
-            ("MPIR_CVAR_BARRIER_POSIX_INTRA_ALGORITHM", "mpir"),
-            ("MPIR_CVAR_BCAST_POSIX_INTRA_ALGORITHM", "mpir"),
-            ("MPIR_CVAR_REDUCE_POSIX_INTRA_ALGORITHM", "mpir"),
-            ("MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM", "mpir"),
-            ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"),
-        ],
-    ),
-    Contestant::new(
-        "intelmpi-t1",
-        Rival::IntelMpi,
-        Fits::Few,
-        &[("I_MPI_ADJUST_BCAST", "12"), ("I_MPI_ADJUST_ALLREDUCE", "13")],
-    ),
-    Contestant::new(
-        "intelmpi-t2",
-        Rival::IntelMpi,
-        Fits::Few,
-        &[("I_MPI_ADJUST_BCAST", "1"), ("I_MPI_ADJUST_REDUCE", "7"), ("I_MPI_ADJUST_ALLREDUCE", "8")],
-    ),
-    Contestant::new("intelmpi-yield", Rival::IntelMpi, Fits::Many, &[("I_MPI_THREAD_YIELD", "2")]),
+type Settings<'a> = &'a [(&'a str, &'a str)];
+
+/// Open MPI's old shared-memory component, before all others.
+const SM: (&str, &str) = ("coll_sm_priority", "100");
+/// UCX under Open MPI, on whatever devices there are.
+const UCX: [(&str, &str); 4] = [("pml", "ucx"), ("osc", "ucx"), ("pml_ucx_tls", "any"), ("pml_ucx_devices", "any")];
+/// MPICH's algorithms are chosen for each of these.
+const MPICH_COLLECTIVES: [&str; 4] = ["BARRIER", "BCAST", "REDUCE", "ALLREDUCE"];
+/// Intel MPI's families of algorithms: collective, variable, how many there are.
+const INTEL_FAMILIES: [(&str, &str, u32); 3] = [
+    ("bcast", "I_MPI_ADJUST_BCAST", 15),
+    ("reduce", "I_MPI_ADJUST_REDUCE", 15),
+    ("allreduce", "I_MPI_ADJUST_ALLREDUCE", 25),
 ];
 
+/// Everybody, han with buffers in each of `allocs` first.
+#[must_use]
+pub fn all(allocs: &[String]) -> Vec<Contestant> {
+    let mut all: Vec<Contestant> = allocs.iter().map(|alloc| Contestant::han(alloc)).collect();
+    all.extend(open_mpi());
+    all.extend(mpich());
+    all.extend(intel_mpi());
+    all.extend(debian());
+    all.sort_by_key(|contestant| contestant.rank);
+    all
+}
+
+fn open_mpi() -> Vec<Contestant> {
+    use Fits::{Any, Few};
+    use Rank::{Best, Further, Installed};
+    let open_mpi =
+        |suffix, rank, fits, settings: Settings| Contestant::new(Library::OpenMpi, suffix, rank, fits, settings);
+    let sm = |suffix, rank, fits, fragment, segments| {
+        open_mpi(
+            suffix,
+            rank,
+            fits,
+            &[SM, ("coll_sm_fragment_size", fragment), ("coll_sm_comm_num_segments", segments)],
+        )
+    };
+    let ucx = |suffix, rank, settings: Settings| open_mpi(suffix, rank, Few, &[&UCX, settings].concat());
+    let (posix, no_rendezvous) = (("UCX_TLS", "posix,self"), ("UCX_RNDV_THRESH", "inf"));
+    vec![
+        open_mpi("", Installed, Any, &[]),
+        open_mpi("tuned", Best, Any, &[("coll", "^han")]),
+        open_mpi("sm", Best, Any, &[SM]),
+        sm("sm-64k", Best, Any, "65536", "8"),
+        sm("sm-1m", Best, Few, "1048576", "8"),
+        sm("sm-32k", Further, Any, "32768", "16"),
+        sm("sm-256k", Further, Few, "262144", "8"),
+        sm("sm-256k-4", Further, Few, "262144", "4"),
+        open_mpi("adapt", Further, Any, &[("coll_adapt_priority", "100")]),
+        open_mpi("no-cma", Further, Any, &[("smsc", "^cma")]),
+        ucx("ucx", Best, &[posix, no_rendezvous]),
+        ucx("ucx-cma", Further, &[("UCX_TLS", "posix,cma,self")]),
+        ucx("ucx-cma-eager", Further, &[("UCX_TLS", "posix,cma,self"), no_rendezvous]),
+        ucx("ucx-rendezvous", Further, &[posix]),
+        ucx("ucx-32k", Further, &[posix, no_rendezvous, ("UCX_POSIX_SEG_SIZE", "32k")]),
+        ucx("ucx-128k", Further, &[posix, no_rendezvous, ("UCX_POSIX_SEG_SIZE", "128k")]),
+    ]
+}
+
+fn mpich() -> Vec<Contestant> {
+    use Fits::{Few, Many};
+    use Rank::{Best, Further, Installed};
+    let mpich =
+        |suffix: &str, rank, fits, settings: Settings| Contestant::new(Library::Mpich, suffix, rank, fits, settings);
+    let cells = |suffix, rank, bytes, cells| {
+        let sizes = [
+            ("MPIR_CVAR_COLL_SHM_LIMIT_PER_NODE", "1048576"),
+            ("MPIR_CVAR_BCAST_INTRANODE_BUFFER_TOTAL_SIZE", bytes),
+            ("MPIR_CVAR_BCAST_INTRANODE_NUM_CELLS", cells),
+            ("MPIR_CVAR_REDUCE_INTRANODE_BUFFER_TOTAL_SIZE", bytes),
+            ("MPIR_CVAR_REDUCE_INTRANODE_NUM_CELLS", cells),
+        ];
+        mpich(suffix, rank, Few, &sizes).release_gather()
+    };
+    let yields = ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1");
+    vec![
+        mpich("", Installed, Few, &[]),
+        mpich("rg", Best, Few, &[]).release_gather(),
+        cells("rg-256k", Best, "262144", "4"),
+        cells("rg-1m", Best, "1048576", "4"),
+        cells("rg-16m", Best, "16777216", "4"),
+        cells("rg-64k", Further, "65536", "4"),
+        cells("rg-4m", Further, "4194304", "4"),
+        cells("rg-1m-2", Further, "1048576", "2"),
+        cells("rg-512k-8", Further, "524288", "8"),
+        mpich("ipc", Further, Few, &[("MPIR_CVAR_BCAST_POSIX_INTRA_ALGORITHM", "ipc_read")]),
+        mpich("no-cma", Further, Few, &[("MPIR_CVAR_CH4_CMA_ENABLE", "0")]),
+        mpich("mpir", Further, Few, &[]).algorithms("mpir"),
+        mpich("mpir-yield", Best, Many, &[yields]).algorithms("mpir"),
+        mpich("yield", Further, Many, &[yields]),
+    ]
+}
+
+fn intel_mpi() -> Vec<Contestant> {
+    use Fits::{Any, Few, Many};
+    use Rank::{Best, Further, Installed};
+    let intel =
+        |suffix: &str, rank, fits, settings: Settings| Contestant::new(Library::IntelMpi, suffix, rank, fits, settings);
+    let mut all = vec![
+        intel("", Installed, Few, &[]),
+        intel("wait", Installed, Many, &[("I_MPI_WAIT_MODE", "1")]),
+        intel("t1", Best, Few, &[("I_MPI_ADJUST_BCAST", "12"), ("I_MPI_ADJUST_ALLREDUCE", "13")]),
+        intel(
+            "t2",
+            Best,
+            Few,
+            &[("I_MPI_ADJUST_BCAST", "1"), ("I_MPI_ADJUST_REDUCE", "7"), ("I_MPI_ADJUST_ALLREDUCE", "8")],
+        ),
+        intel("yield", Best, Many, &[("I_MPI_THREAD_YIELD", "2")]),
+        intel("yield-1", Further, Many, &[("I_MPI_THREAD_YIELD", "1")]),
+        intel("yield-3", Further, Many, &[("I_MPI_THREAD_YIELD", "3")]),
+        intel("shm-icx", Further, Few, &[("I_MPI_SHM", "icx")]),
+        intel("auto", Further, Few, &[("I_MPI_TUNING_MODE", "auto")]),
+    ];
+    for machine in ["icx", "gnr", "emr"] {
+        let file = format!("{{home}}/opt/mpi/etc/tuning_{machine}_shm.dat");
+        all.push(intel(machine, Further, Any, &[("I_MPI_TUNING_BIN", &file)]));
+    }
+    for (collective, variable, algorithms) in INTEL_FAMILIES {
+        for algorithm in 1..=algorithms {
+            let suffix = format!("{collective}-{algorithm}");
+            let setting = intel(&suffix, Further, Few, &[(variable, &algorithm.to_string())]);
+            all.push(Contestant { only: Some(collective), ..setting });
+        }
+    }
+    all
+}
+
+fn debian() -> Vec<Contestant> {
+    use Fits::{Any, Few, Many};
+    use Library::{DebianMpich, DebianOpenMpi};
+    use Rank::Further;
+    let vader = ("btl", "self,vader");
+    vec![
+        Contestant::new(DebianOpenMpi, "", Further, Any, &[vader]),
+        Contestant::new(DebianOpenMpi, "sm", Further, Any, &[vader, SM]),
+        Contestant::new(DebianOpenMpi, "no-cma", Further, Any, &[vader, ("btl_vader_single_copy_mechanism", "none")]),
+        Contestant::new(DebianMpich, "", Further, Few, &[]),
+        Contestant::new(DebianMpich, "rg", Further, Few, &[]).release_gather(),
+        Contestant::new(DebianMpich, "mpir-yield", Further, Many, &[("MPIR_CVAR_POLLS_BEFORE_YIELD", "1")])
+            .algorithms("mpir"),
+    ]
+}
+
 impl Contestant {
-    const fn new(
-        name: &'static str,
-        rival: Rival,
-        fits: Fits,
-        settings: &'static [(&'static str, &'static str)],
-    ) -> Self {
-        Self { name, rival, installed: false, fits, settings }
+    fn new(library: Library, suffix: &str, rank: Rank, fits: Fits, settings: Settings) -> Self {
+        let mut name = library.word().to_owned();
+        if !suffix.is_empty() {
+            name = format!("{name}-{suffix}");
+        }
+        let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Self { name, library, rank, fits, only: None, alloc: "malloc".to_owned(), settings }
     }
 
-    const fn as_installed(self) -> Self {
-        Self { installed: true, ..self }
+    fn han(alloc: &str) -> Self {
+        let suffix = if alloc == "malloc" { "" } else { alloc };
+        Self { alloc: alloc.to_owned(), ..Self::new(Library::Han, suffix, Rank::Own, Fits::Any, &[]) }
+    }
+
+    /// MPICH with this algorithm for every collective.
+    fn algorithms(mut self, name: &str) -> Self {
+        let variable = |collective| format!("MPIR_CVAR_{collective}_POSIX_INTRA_ALGORITHM");
+        self.settings.extend(MPICH_COLLECTIVES.map(|collective| (variable(collective), name.to_owned())));
+        self
+    }
+
+    /// MPICH's collectives in shared memory, from the first call on.
+    fn release_gather(mut self) -> Self {
+        self.settings.push(("MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD".to_owned(), "0".to_owned()));
+        self.algorithms("release_gather")
+    }
+
+    /// Whether one of the words of `--contestants` means it: a rank, or the beginning of a name.
+    #[must_use]
+    pub fn is_meant(&self, words: &[String]) -> bool {
+        self.rank == Rank::Own
+            || words.iter().any(|word| match word.as_str() {
+                "none" => false,
+                "installed" => self.rank <= Rank::Installed,
+                "best" => self.rank <= Rank::Best,
+                "all" => true,
+                word => self.name.starts_with(word),
+            })
     }
 
     /// Whether it takes part with so many ranks on so many cores.
@@ -177,91 +312,155 @@ impl Contestant {
         }
     }
 
-    /// The command that runs `task` with what is installed in `directory`.
+    /// Whether its program has been built.
     #[must_use]
-    pub fn command(&self, directory: &Path, task: &Task, cores: usize) -> Command {
-        let home = directory.join(self.rival.directory());
-        let program = directory.join("bin").join(format!("mpibench-{}", self.rival.directory()));
-        let ranks = task.ranks.to_string();
-        let crowded = task.ranks > cores;
-        let mut command;
-        match self.rival {
-            Rival::OpenMpi => {
-                command = Command::new(home.join("bin/mpiexec"));
-                command.args(["--allow-run-as-root", "-n", &ranks]);
-                if crowded {
-                    command.args(["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]);
-                } else {
-                    command.args(["--bind-to", "core"]);
-                }
-                for (name, value) in self.settings {
-                    if name.starts_with(char::is_lowercase) {
-                        command.args(["--mca", name, value]);
-                    } else {
-                        command.arg("-x").arg(format!("{name}={value}"));
-                    }
-                }
-            }
-            Rival::Mpich => {
-                command = Command::new(home.join("bin/mpiexec"));
-                command.args(["-n", &ranks, "-bind-to"]);
-                if crowded {
-                    let places: Vec<_> = (0..task.ranks).map(|rank| (rank % cores).to_string()).collect();
-                    command.arg(format!("user:{}", places.join(",")));
-                } else {
-                    command.arg("core");
-                }
-                command.envs(self.settings.iter().copied());
-            }
-            Rival::IntelMpi => {
-                command = Command::new(home.join("bin/mpiexec.hydra"));
-                command.args(["-n", &ranks]);
+    pub fn is_there(&self, places: &Places) -> bool {
+        places.programs.join(self.library.word()).exists()
+    }
+
+    /// The command that runs `task`; it ends after `limit_s` seconds and leaves no process behind.
+    #[must_use]
+    pub fn command(&self, places: &Places, task: &Task, cores: usize, limit_s: u64) -> Command {
+        let program = places.programs.join(self.library.word());
+        if self.library == Library::Han {
+            let mut command = Command::new(&places.han);
+            command.args(["run", "-n", &task.ranks.to_string(), "--timeout", &limit_s.to_string(), "--"]);
+            command.arg(program).args(task.arguments(&self.alloc));
+            return command;
+        }
+        let mut command = self.launcher(places, task.ranks, cores);
+        command.arg(program).args(task.arguments(&self.alloc));
+        supervised(places, &command, limit_s)
+    }
+
+    /// The rival's own launcher with all its options and settings.
+    fn launcher(&self, places: &Places, ranks: usize, cores: usize) -> Command {
+        let home = places.rivals.join(self.library.word());
+        let crowded = ranks > cores;
+        let mut command = Command::new(match self.library {
+            Library::DebianOpenMpi => PathBuf::from("mpiexec.openmpi"),
+            Library::DebianMpich => PathBuf::from("mpiexec.hydra"),
+            Library::IntelMpi => home.join("bin/mpiexec.hydra"),
+            _ => home.join("bin/mpiexec"),
+        });
+        let is_open_mpi = matches!(self.library, Library::OpenMpi | Library::DebianOpenMpi);
+        command.args(is_open_mpi.then_some("--allow-run-as-root")).args(["-n", &ranks.to_string()]);
+        match self.library {
+            Library::IntelMpi => {
                 let libraries = home.join("lib");
                 command.env("I_MPI_ROOT", &home).env("I_MPI_FABRICS", "shm");
                 command.env("LD_LIBRARY_PATH", &libraries).env("FI_PROVIDER_PATH", &libraries);
                 if crowded {
-                    let places: Vec<_> = (0..cores).map(|core| core.to_string()).collect();
-                    command.env("I_MPI_PIN_PROCESSOR_LIST", places.join(","));
+                    command.env("I_MPI_PIN_PROCESSOR_LIST", joined(0..cores));
                 }
-                command.envs(self.settings.iter().copied());
+            }
+            _ if is_open_mpi && crowded => {
+                command.args(["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]);
+            }
+            _ if is_open_mpi => {
+                command.args(["--bind-to", "core"]);
+            }
+            _ if crowded => {
+                command.arg("-bind-to").arg(format!("user:{}", joined((0..ranks).map(|rank| rank % cores))));
+            }
+            _ => {
+                command.args(["-bind-to", "core"]);
             }
         }
-        command.arg(program).args(task.for_mpibench());
+        for (name, value) in &self.settings {
+            let value = value.replace("{home}", &home.to_string_lossy());
+            if !is_open_mpi {
+                command.env(name, value);
+            } else if name.starts_with(char::is_lowercase) {
+                command.args(["--mca", name, &value]);
+            } else {
+                command.arg("-x").arg(format!("{name}={value}"));
+            }
+        }
         command
     }
+}
+
+/// `command` as the only rank of a job of `han run`, which ends it in time and leaves none of its
+/// processes behind: a launcher that is killed leaves its ranks, and they spin for ever.
+fn supervised(places: &Places, command: &Command, limit_s: u64) -> Command {
+    let mut supervised = Command::new(&places.han);
+    supervised.args(["run", "-n", "1", "--bind", "none", "--timeout", &limit_s.to_string(), "--", "env"]);
+    // The launcher must not take itself for a rank.
+    for name in ["PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_PORT", "PMI_ID"] {
+        supervised.args(["-u", name]);
+    }
+    supervised.arg(command.get_program()).args(command.get_args());
+    supervised.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    supervised
+}
+
+fn joined(numbers: impl Iterator<Item = usize>) -> String {
+    numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Style;
+    use std::collections::BTreeSet;
+
+    fn everybody() -> Vec<Contestant> {
+        all(&["malloc".to_owned(), "shared".to_owned()])
+    }
+
+    fn line_of(name: &str, ranks: usize) -> String {
+        let places = Places { han: "/bin/han".into(), programs: "/cb".into(), rivals: "/peers".into() };
+        let task = Task { ranks, ..Task::of("bcast", &[8, 64], Style::Osu) };
+        let everybody = everybody();
+        let contestant = everybody.iter().find(|contestant| contestant.name == name).expect("in the list");
+        let command = contestant.command(&places, &task, 2, 9);
+        let variables = command
+            .get_envs()
+            .map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.unwrap_or_default().to_string_lossy()));
+        let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
+        variables.chain(words).collect::<Vec<_>>().join(" ")
+    }
 
     #[test]
     fn every_rival_takes_part_as_installed_where_it_can() {
         let installed = |ranks| {
-            let all = ALL.iter().filter(|contestant| contestant.installed && contestant.takes_part(ranks, 2));
-            all.map(|contestant| contestant.rival).collect::<Vec<_>>()
+            let all = everybody().into_iter().filter(|c| c.rank == Rank::Installed && c.takes_part(ranks, 2));
+            all.map(|contestant| contestant.library).collect::<Vec<_>>()
         };
-        assert_eq!(installed(2), Rival::ALL);
-        assert_eq!(installed(8), [Rival::OpenMpi, Rival::IntelMpi]);
+        assert_eq!(installed(2), Library::COLUMNS);
+        assert_eq!(installed(8), [Library::OpenMpi, Library::IntelMpi]);
+    }
+
+    #[test]
+    fn names_are_unique_and_select() {
+        let everybody = everybody();
+        let names: BTreeSet<&str> = everybody.iter().map(|contestant| contestant.name.as_str()).collect();
+        assert_eq!(names.len(), everybody.len());
+        let count = |word: &str| everybody.iter().filter(|c| c.is_meant(&[word.to_owned()])).count();
+        assert_eq!(count("none"), 2, "han in both kinds of memory");
+        assert_eq!(count("installed"), 2 + 4);
+        assert!(count("installed") < count("best") && count("best") < count("all"));
+        assert_eq!(count("all"), everybody.len());
+        assert_eq!(count("mpich-rg-1"), 2 + 3);
     }
 
     #[test]
     fn parameters_and_variables_of_open_mpi_are_told_apart() {
-        let task = Task {
-            ranks: 2,
-            collectives: vec!["bcast".into()],
-            min: 8,
-            max: 64,
-            factor: 4,
-            repeats: 5,
-            ms: 10,
-            style: "osu".into(),
-        };
-        let ucx = ALL.iter().find(|contestant| contestant.name == "openmpi-ucx").expect("in the list");
-        let command = ucx.command(Path::new("/peers"), &task, 2);
-        let line: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
-        let line = line.join(" ");
+        let line = line_of("openmpi-ucx", 2);
         assert!(line.contains("--mca pml ucx") && line.contains("-x UCX_TLS=posix,self"), "{line}");
-        assert!(line.ends_with("/peers/bin/mpibench-openmpi bcast 8 64 4 5 10 osu"), "{line}");
+        assert!(line.contains("/cb/openmpi bcast --sizes 8,64") && line.contains("--bind-to core"), "{line}");
+    }
+
+    #[test]
+    fn each_launcher_gets_what_it_understands() {
+        let line = line_of("intelmpi-icx", 4);
+        assert!(line.contains("I_MPI_TUNING_BIN=/peers/intelmpi/opt/mpi/etc/tuning_icx_shm.dat"), "{line}");
+        assert!(line.contains("I_MPI_PIN_PROCESSOR_LIST=0,1"), "{line}");
+        let line = line_of("mpich-mpir-yield", 4);
+        assert!(line.contains("MPIR_CVAR_BARRIER_POSIX_INTRA_ALGORITHM=mpir"), "{line}");
+        assert!(line.contains("-bind-to user:0,1,0,1 /cb/mpich"), "{line}");
+        let line = line_of("han-shared", 2);
+        assert!(line.starts_with("run -n 2 --timeout 9 -- /cb/han bcast") && line.contains("--alloc shared"), "{line}");
     }
 }

@@ -1,13 +1,68 @@
-//! One run of a benchmark program, and the lines that it prints.
+//! One run of `collbench`: what it is asked for, and the lines that it prints.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
-/// One size of one collective, as `han bench --json` and `mpibench` print it.
+/// How iterations follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Style {
+    /// A barrier before each, only the operation is timed
+    Osu,
+    /// One after the other, the loop is timed
+    Loop,
+    /// As osu, with the send buffer rewritten before each
+    Cold,
+}
+
+/// What to measure in one run.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Names of collectives.
+    pub collectives: Vec<String>,
+    /// Sizes in bytes.
+    pub sizes: Vec<usize>,
+    /// How iterations follow each other.
+    pub style: Style,
+    /// Repeats of each size.
+    pub repeats: u32,
+    /// Length of a repeat in milliseconds.
+    pub ms: u64,
+    /// Further options of `collbench`, such as `--rotate-roots`.
+    pub further: Vec<String>,
+}
+
+impl Task {
+    /// A short task of one collective on two ranks.
+    #[must_use]
+    pub fn of(collective: &str, sizes: &[usize], style: Style) -> Self {
+        let collectives = vec![collective.to_owned()];
+        Self { ranks: 2, collectives, sizes: sizes.to_vec(), style, repeats: 5, ms: 1, further: Vec::new() }
+    }
+
+    /// The arguments of `collbench` with buffers in this kind of memory.
+    #[must_use]
+    pub fn arguments(&self, alloc: &str) -> Vec<String> {
+        let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
+        let mut words = vec![self.collectives.join(","), "--sizes".into(), sizes.join(",")];
+        words.extend(["--repeats".into(), self.repeats.to_string(), "--ms".into(), self.ms.to_string()]);
+        words.extend(["--alloc".into(), alloc.to_owned()]);
+        match self.style {
+            Style::Osu => {}
+            Style::Loop => words.push("--loop".into()),
+            Style::Cold => words.push("--cold".into()),
+        }
+        words.extend(self.further.iter().cloned());
+        words
+    }
+}
+
+/// One size of one collective, as `collbench` prints it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The collective.
@@ -16,13 +71,22 @@ pub struct Row {
     pub bytes: usize,
     /// Number of ranks.
     pub ranks: usize,
+    /// `f32`, `f64`.
+    pub dtype: String,
     /// How iterations follow each other: `loop`, `osu`.
     pub style: String,
-    /// What the library chose; empty for rivals, which do not tell.
-    #[serde(default)]
-    pub choice: String,
+    /// Whether send buffers were rewritten before each iteration.
+    pub cold: bool,
+    /// The memory of buffers: `malloc`, `shared`, `register`.
+    pub alloc: String,
+    /// On how many pairs of buffers iterations took turns.
+    pub buffers: u32,
+    /// Whether the root changed with each iteration.
+    pub rotate_roots: bool,
+    /// Whether reductions were in place.
+    pub in_place: bool,
     /// Operations in one repeat.
-    pub iters: u32,
+    pub iters: u64,
     /// Repeats.
     pub repeats: u32,
     /// Best repeat's time per operation, in microseconds; the slowest rank counts.
@@ -35,98 +99,51 @@ pub struct Row {
     pub verified: bool,
 }
 
-/// What to measure in one run; both programs understand it.
-#[derive(Clone, Debug)]
-pub struct Task {
-    /// Number of ranks.
-    pub ranks: usize,
-    /// Names of collectives.
-    pub collectives: Vec<String>,
-    /// Smallest message in bytes.
-    pub min: usize,
-    /// Largest message in bytes.
-    pub max: usize,
-    /// Sizes are powers of this number.
-    pub factor: usize,
-    /// Repeats of each size.
-    pub repeats: u32,
-    /// Length of a repeat in milliseconds.
-    pub ms: u64,
-    /// `loop`, `osu` or `cold`.
-    pub style: String,
-}
-
-impl Task {
-    /// The command of han, which is ended after `limit_s` seconds.
+impl Row {
+    /// What distinguishes this way of measuring from others: `osu`, `osu cold`, `loop f64 in place`.
     #[must_use]
-    pub fn for_han(&self, han: &Path, limit_s: u64) -> Command {
-        let style = if self.style == "cold" { "osu" } else { &self.style };
-        // `han bench` becomes `han run`, which ends its ranks when it is told to end.
-        let mut command = Command::new("timeout");
-        command.args(["--kill-after=3", &limit_s.to_string()]).arg(han);
-        command.args(["bench", &self.collectives.join(","), "--json", "--style", style]);
-        for (name, value) in [
-            ("-n", self.ranks.to_string()),
-            ("--min", self.min.to_string()),
-            ("--max", self.max.to_string()),
-            ("--factor", self.factor.to_string()),
-            ("--repeats", self.repeats.to_string()),
-            ("--ms", self.ms.to_string()),
+    pub fn form(&self) -> String {
+        let mut form = self.style.clone();
+        for (holds, word) in [
+            (self.cold, " cold"),
+            (self.dtype == "f64", " f64"),
+            (self.rotate_roots, " rotating roots"),
+            (self.in_place, " in place"),
         ] {
-            command.args([name, &value]);
+            form += if holds { word } else { "" };
         }
-        if self.style == "cold" {
-            command.arg("--cold");
+        if self.buffers > 1 {
+            form += &format!(" {} buffers", self.buffers);
         }
-        command
-    }
-
-    /// The arguments of `mpibench`.
-    #[must_use]
-    pub fn for_mpibench(&self) -> Vec<String> {
-        let numbers = [self.min, self.max, self.factor, self.repeats as usize].map(|number| number.to_string());
-        let mut arguments = vec![self.collectives.join(",")];
-        arguments.extend(numbers);
-        arguments.extend([self.ms.to_string(), self.style.clone()]);
-        arguments
+        form
     }
 }
 
-/// Runs `command` and gives the rows that it printed.
+/// What a run left: rows, and why there are no more if it failed.
+#[derive(Debug)]
+pub struct Outcome {
+    /// All rows, also those of a run that failed later.
+    pub rows: Vec<Row>,
+    /// What went wrong.
+    pub failure: Option<String>,
+}
+
+/// Runs `command` to its end.
 ///
 /// # Errors
-/// It cannot be started, ends with an error, or prints a wrong result.
-pub fn run(command: &mut Command) -> Result<Vec<Row>> {
+/// It cannot be started.
+pub fn run(command: &mut Command) -> Result<Outcome> {
     let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
     let rows = rows(&String::from_utf8_lossy(&output.stdout));
-    if !output.status.success() {
+    let mut failure = None;
+    if let Some(wrong) = rows.iter().find(|row| !row.verified) {
+        failure = Some(format!("wrong result of {} at {} bytes", wrong.coll, wrong.bytes));
+    } else if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let first = said.lines().find(|line| line.chars().any(char::is_alphabetic)).unwrap_or_default();
-        return Err(format!("{} after {} rows: {first}", output.status, rows.len()).into());
+        failure = Some(format!("{} after {} rows: {first}", output.status, rows.len()));
     }
-    if let Some(wrong) = rows.iter().find(|row| !row.verified) {
-        return Err(format!("wrong result of {} at {} bytes", wrong.coll, wrong.bytes).into());
-    }
-    Ok(rows)
-}
-
-/// `command` as the only rank of a job of `han run`, which ends it after `limit_s` seconds and leaves
-/// none of its processes behind: a launcher that is killed leaves its ranks, and they spin for ever.
-#[must_use]
-pub fn supervised(han: &Path, command: &Command, limit_s: u64) -> Command {
-    let mut supervised = Command::new(han);
-    supervised.args(["run", "-n", "1", "--bind", "none", "--timeout", &limit_s.to_string(), "--", "env"]);
-    // The launcher must not take itself for a rank.
-    for name in ["PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_PORT", "PMI_ID"] {
-        supervised.args(["-u", name]);
-    }
-    supervised.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        if let Some(value) = value {
-            supervised.env(name, value);
-        }
-    }
-    supervised
+    Ok(Outcome { rows, failure })
 }
 
 /// The lines that are rows; launchers print others between them.
@@ -138,27 +155,38 @@ fn rows(text: &str) -> Vec<Row> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn rows_are_found_among_other_lines() {
-        let text = "a launcher's greeting\n\
-            {\"coll\":\"bcast\",\"bytes\":8,\"ranks\":2,\"style\":\"osu\",\"iters\":5,\"repeats\":5,\
-            \"us_min\":0.1,\"us_median\":0.2,\"us_max\":0.3,\"verified\":true}\n{\"other\":1}\n";
-        let rows = rows(text);
-        assert_eq!(rows.len(), 1);
-        assert_eq!((rows[0].coll.as_str(), rows[0].bytes, rows[0].choice.as_str()), ("bcast", 8, ""));
+    fn line(verified: bool) -> String {
+        format!(
+            "{{\"coll\":\"bcast\",\"bytes\":8,\"ranks\":2,\"dtype\":\"f64\",\"style\":\"osu\",\"cold\":true,\
+             \"alloc\":\"malloc\",\"buffers\":3,\"rotate_roots\":true,\"in_place\":false,\"iters\":5,\
+             \"repeats\":5,\"us_min\":0.1,\"us_median\":0.2,\"us_max\":0.3,\"verified\":{verified}}}"
+        )
     }
 
     #[test]
-    fn failures_and_wrong_results_are_errors() {
-        let shell = |script: &str| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            run(&mut command)
-        };
-        assert!(shell("echo reason >&2; exit 3").is_err_and(|error| error.to_string().contains("reason")));
-        let wrong = "echo '{\"coll\":\"bcast\",\"bytes\":8,\"ranks\":2,\"style\":\"osu\",\"iters\":5,\"repeats\":5,\
-            \"us_min\":0.1,\"us_median\":0.2,\"us_max\":0.3,\"verified\":false}'";
-        assert!(shell(wrong).is_err_and(|error| error.to_string().contains("wrong result")));
-        assert!(shell("true").is_ok_and(|rows| rows.is_empty()));
+    fn rows_are_found_among_other_lines() {
+        let rows = rows(&format!("a launcher's greeting\n{}\n{{\"other\":1}}\n", line(true)));
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].coll.as_str(), rows[0].bytes, rows[0].iters), ("bcast", 8, 5));
+        assert_eq!(rows[0].form(), "osu cold f64 rotating roots 3 buffers");
+    }
+
+    #[test]
+    fn failures_keep_the_rows_before_them() {
+        let shell = |script: &str| run(Command::new("sh").args(["-c", script])).expect("there is a shell");
+        let failed = shell(&format!("echo '{}'; echo reason >&2; exit 3", line(true)));
+        assert_eq!(failed.rows.len(), 1);
+        assert!(failed.failure.is_some_and(|failure| failure.contains("reason")));
+        let wrong = shell(&format!("echo '{}'; exit 1", line(false)));
+        assert!(wrong.failure.is_some_and(|failure| failure.contains("wrong result of bcast at 8 bytes")));
+        let nothing = shell("true");
+        assert!(nothing.rows.is_empty() && nothing.failure.is_none());
+    }
+
+    #[test]
+    fn a_task_becomes_arguments() {
+        let task = Task { further: vec!["--in-place".into()], ..Task::of("reduce", &[4, 1000], Style::Cold) };
+        let line = task.arguments("shared").join(" ");
+        assert_eq!(line, "reduce --sizes 4,1000 --repeats 5 --ms 1 --alloc shared --cold --in-place");
     }
 }

@@ -1,14 +1,21 @@
-//! Tables from measurements: `bench-tables` prints our own numbers beside the machine's limits,
-//! `bench-peers` those of han beside the rivals'.
+//! han beside the rivals: `bench-peers` measures, `bench-tables` writes tables and plots again.
 //!
-//! The programs measure nothing themselves. They start `han bench` and, for the rivals, the MPI
-//! program in `peers/`, watch the state of the machine, and sum up. [`job`] starts and reads,
-//! [`machine`] watches, [`contestants`] knows the rivals and their settings, [`table`] writes.
+//! Nothing is timed here. The program `collbench`, compiled once for each library, measures and
+//! checks; these modules decide who has a turn when, watch the state of the machine, and sum up:
+//! [`contestants`] knows the libraries and their settings, [`job`] starts one and reads its lines,
+//! [`machine`] watches, [`plan`] orders the turns, [`record`] keeps what was measured, [`ratios`]
+//! compares, [`targets`] says what is behind, [`report`] and [`plot`] write.
 
 pub mod contestants;
 pub mod job;
 pub mod machine;
+pub mod plan;
+pub mod plot;
+pub mod ratios;
+pub mod record;
+pub mod report;
 pub mod table;
+pub mod targets;
 
 /// Errors are for people: the programs print them and end.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,45 +1,50 @@
 //! The machine: its name, its quiet, and how far apart its two cores are at the moment.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
 /// Cores' worth of work by others below which the machine counts as quiet.
 const QUIET_CORES: f64 = 0.3;
 /// How long the load is looked at.
-const LOOK: Duration = Duration::from_millis(400);
+const LOOK: Duration = Duration::from_millis(200);
 /// The kernel's clock ticks in a second, as `/proc/stat` counts them.
 const TICKS_PER_S: f64 = 100.0;
 
-/// How far apart the two cores are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// One-way latency of a cache line in nanoseconds from which on two cores count as far apart. Within a
+/// cache that they share it takes 25 to 60, between two such caches or sockets 140 to 250.
+const FAR_NS: f64 = 100.0;
+
+/// How far apart the two cores are; virtual ones move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// A cache line takes less than 80 ns, before and after.
+    /// They share a cache.
     Near,
-    /// A cache line takes more than 120 ns, before and after.
+    /// They do not.
     Far,
-    /// Anything else: the state changed meanwhile, or was changing.
-    Mixed,
+    /// One before and the other after: the figures belong to neither.
+    Changed,
 }
 
 impl State {
-    /// The state of a series between two probes.
+    /// The state that one probe shows.
+    #[must_use]
+    pub fn of(one_way_ns: f64) -> Self {
+        if one_way_ns < FAR_NS { Self::Near } else { Self::Far }
+    }
+
+    /// The state of a turn between two probes.
     #[must_use]
     pub fn between(before_ns: f64, after_ns: f64) -> Self {
-        if before_ns < 80.0 && after_ns < 80.0 {
-            Self::Near
-        } else if before_ns > 120.0 && after_ns > 120.0 {
-            Self::Far
-        } else {
-            Self::Mixed
-        }
+        let (before, after) = (Self::of(before_ns), Self::of(after_ns));
+        if before == after { before } else { Self::Changed }
     }
 
     /// The word for tables.
@@ -48,22 +53,29 @@ impl State {
         match self {
             Self::Near => "near",
             Self::Far => "far",
-            Self::Mixed => "mixed",
+            Self::Changed => "changed",
         }
     }
 }
 
-/// The binary `han` that stands beside this program.
-///
-/// # Errors
-/// It does not.
-pub fn own_han() -> Result<PathBuf> {
-    let path = std::env::current_exe()?.with_file_name("han");
-    if path.exists() {
-        Ok(path)
-    } else {
-        Err(format!("{} is missing: build the workspace, or give --han PATH", path.display()).into())
-    }
+/// One thing that the machine can do, in a state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Limit {
+    /// When it was measured.
+    #[serde(default = "unknown")]
+    pub state: State,
+    /// What: `memcpy`, `cache_line_one_way`, ...
+    pub limit: String,
+    /// Of how many bytes, for bandwidths.
+    pub bytes: Option<usize>,
+    /// How much.
+    pub value: f64,
+    /// Of what: `ns`, `GB/s`.
+    pub unit: String,
+}
+
+fn unknown() -> State {
+    State::Changed
 }
 
 /// One-way latency of a cache line between cores 0 and 1, in nanoseconds.
@@ -76,6 +88,22 @@ pub fn one_way_ns(han: &Path) -> Result<f64> {
         return Err(String::from_utf8_lossy(&output.stderr).into());
     }
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
+/// What the machine itself can do at the moment, as far as `han bench --limits` measures it.
+///
+/// # Errors
+/// `han` cannot measure it.
+pub fn limits(han: &Path) -> Result<Vec<Limit>> {
+    let before = one_way_ns(han)?;
+    let output = Command::new(han).args(["bench", "--limits", "--json"]).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    let state = State::between(before, one_way_ns(han)?);
+    let lines = String::from_utf8(output.stdout)?;
+    let limit = |line: &str| Ok(Limit { state, ..serde_json::from_str(line)? });
+    lines.lines().map(limit).collect()
 }
 
 /// Waits until others leave the machine alone, at most `patience`; false if they do not.
@@ -143,11 +171,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_has_a_state_only_if_it_did_not_change() {
+    fn a_turn_has_a_state_only_if_it_did_not_change() {
         assert_eq!(State::between(31.0, 50.0), State::Near);
         assert_eq!(State::between(160.0, 170.0), State::Far);
-        assert_eq!(State::between(31.0, 160.0), State::Mixed);
-        assert_eq!(State::between(100.0, 100.0), State::Mixed);
+        assert_eq!(State::between(31.0, 160.0), State::Changed);
     }
 
     #[test]

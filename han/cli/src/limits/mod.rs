@@ -21,7 +21,7 @@ use peer::{Peer, Work};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Sizes of the bandwidth figures.
-const SIZES: [usize; 8] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
+const SIZES: [usize; 9] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
 /// Below this one-way latency the two cores share a cache, above [`FAR_NS`] they do not.
 const NEAR_NS: f64 = 80.0;
 /// See [`NEAR_NS`].

