@@ -21,7 +21,7 @@ use crate::segment::{Backing, Place, Segment, Shape, gather, random};
 use crate::settings::Settings;
 use crate::sync::{Ordering, Patience};
 use crate::sys::pidfd::{PidFd, ended};
-use crate::sys::{affinity, clock, futex, map};
+use crate::sys::{affinity, cache, clock, futex, map};
 pub(crate) use record::Reason;
 
 /// Most ranks on one node.
@@ -49,6 +49,7 @@ pub struct Job {
     own_cores: bool,
     /// Per world rank: whether it may run on a core that this rank may run on.
     shares_core: Vec<bool>,
+    last_cache_bytes: usize,
     placement: String,
 }
 
@@ -127,6 +128,7 @@ impl Job {
             patience,
             own_cores,
             shares_core,
+            last_cache_bytes: cache::last_level_bytes(),
             placement,
         };
         job.status(rank).pid.store(std::process::id(), Ordering::Relaxed);
@@ -166,6 +168,11 @@ impl Job {
     /// True if world rank `rank` may run on a core that this rank may run on.
     pub(crate) fn shares_core(&self, rank: usize) -> bool {
         self.shares_core[rank]
+    }
+
+    /// Size of this machine's last cache.
+    pub(crate) fn last_cache_bytes(&self) -> usize {
+        self.last_cache_bytes
     }
 
     /// Ranks, cores, and what follows for waiting, in words.

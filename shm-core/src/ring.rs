@@ -413,6 +413,13 @@ impl Ring {
         Ok(true)
     }
 
+    /// True if a vector of `bytes` on every rank is more than the last cache holds, so that results had
+    /// better go past it.
+    #[inline]
+    pub(crate) fn is_beyond_caches(&self, bytes: usize) -> bool {
+        bytes >= self.job.last_cache_bytes() / self.size()
+    }
+
     /// True once `peer` will not read anything of the steps before `step` again.
     #[inline]
     pub(crate) fn consumed_by(&self, peer: usize, step: u32) -> bool {

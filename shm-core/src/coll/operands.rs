@@ -108,6 +108,11 @@ impl Operands {
         ring.peers().iter().try_for_each(|&peer| self.learn(ring, peer, span))
     }
 
+    /// True if the vectors of all ranks are reached where they are; known once all have told.
+    pub(crate) fn all_are_reached(&self, ring: &Ring) -> bool {
+        self.own && ring.peers().iter().all(|&peer| self.send(peer).is_some())
+    }
+
     /// Where `rank`'s vector to send is, if not in cells.
     pub(crate) fn send(&self, rank: usize) -> Option<Access> {
         self.reached.get(rank).copied().flatten().map(|reached| reached.send)

@@ -3,6 +3,7 @@
 //! Nothing here knows what a rank or a collective is.
 
 pub mod affinity;
+pub mod cache;
 pub mod clock;
 pub mod fork;
 pub mod futex;

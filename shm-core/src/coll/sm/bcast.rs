@@ -7,7 +7,7 @@ use crate::coll::operands::Operands;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::copy;
+use crate::copy::cico::{copy, copy_past_caches};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 
@@ -105,10 +105,11 @@ impl<'a> Pipelined<'a> {
         let bytes = (self.call.bytes() - self.copied_bytes).min(PIECE_BYTES);
         // SAFETY: in the call's buffer.
         let to = unsafe { self.call.recv.add(self.copied_bytes) };
+        let copy_out = copy_out(ring, &self.call);
         match from {
             // SAFETY: the root has as many bytes there (same signature) and keeps them until this rank has
             // consumed the step; buffers of two ranks do not overlap.
-            Access::Mapped(from) => unsafe { copy(to, from.wrapping_add(self.copied_bytes), bytes) },
+            Access::Mapped(from) => unsafe { copy_out(to, from.wrapping_add(self.copied_bytes), bytes) },
             // SAFETY: as above.
             Access::Kernel(from) => unsafe { from.read(self.copied_bytes, to, bytes) }?,
         }
@@ -122,6 +123,11 @@ impl<'a> Pipelined<'a> {
     fn first_span(&mut self, ring: &mut Ring) -> Span {
         *self.span.get_or_insert_with(|| ring.take(self.chunks.bytes(0)))
     }
+}
+
+/// The copy for what this rank receives.
+fn copy_out(ring: &Ring, call: &Call<'_>) -> unsafe fn(*mut u8, *const u8, usize) {
+    if ring.is_beyond_caches(call.bytes()) { copy_past_caches } else { copy }
 }
 
 /// What is copied between two looks at the job.
@@ -159,8 +165,9 @@ impl Progress for Pipelined<'_> {
                 }
                 // SAFETY: in the call's buffer, as above.
                 let to = unsafe { self.call.recv.add(offset) };
+                let copy_out = copy_out(ring, &self.call);
                 // SAFETY: published, and kept until this rank has consumed the span.
-                unsafe { copy(to, ring.cells(self.call.root, span), bytes) };
+                unsafe { copy_out(to, ring.cells(self.call.root, span), bytes) };
                 ring.consumed(span.end());
             }
             self.span = None;

@@ -19,9 +19,11 @@ mod tree;
 
 use crate::call::{Call, Collective};
 use crate::coll::{Poll, Progress};
+use crate::copy::Method;
 use crate::error::Result;
 use crate::ring::Ring;
 use crate::segment::layout::INLINE_BYTES;
+use crate::settings::Single;
 use crate::waiting::carry_out;
 
 /// How a collective is carried out.
@@ -64,12 +66,14 @@ pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
     }
     match call.collective {
         Collective::Barrier | Collective::Bcast => Form::Direct,
-        // The root alone keeps up with a few ranks; and where ranks share cores, its own reading of all
-        // vectors costs less than the switches of slices.
-        Collective::Reduce if size <= 3 || !ring.own_cores() => Form::Direct,
+        // Slices are worth it only for vectors that may all be reached where they are.
+        Collective::Reduce if slice::root_keeps_up(ring) => {
+            let may_reach = ring.job().methods().has(Method::Shared) && settings.single_copy != Single::Never;
+            if may_reach && bytes >= settings.slice_min_bytes.saturating_mul(4) { Form::Slice } else { Form::Direct }
+        }
         Collective::Reduce | Collective::Allreduce => {
             // Slices save reading only from three ranks on; two gain from them when chunks leave the cache.
-            let least = if size == 2 { settings.slice_min_bytes.saturating_mul(32) } else { settings.slice_min_bytes };
+            let least = if size == 2 { settings.slice_min_bytes.saturating_mul(128) } else { settings.slice_min_bytes };
             if bytes < least { Form::Direct } else { Form::Slice }
         }
     }

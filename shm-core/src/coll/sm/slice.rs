@@ -12,14 +12,35 @@ use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::copy;
+use crate::copy::cico::{copy, copy_past_caches};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+
+/// True where the root alone reduces as fast as all together, through cells: it keeps up with a few ranks; and
+/// where ranks share cores, its own reading of all vectors costs less than the switches of slices.
+pub(crate) fn root_keeps_up(ring: &Ring) -> bool {
+    ring.size() <= 3 || !ring.own_cores()
+}
 
 /// Chunks that a rank may be ahead of its own gathering.
 const AHEAD: usize = 8;
 /// Spans that must fit into the ring for two chunks to be in flight.
 const SPANS: usize = 4;
+
+/// Shorter vectors stay in the second caches: there a line that peers have read costs more to write again
+/// than a copy through cells.
+const LEND_RESULTS_BYTES: usize = 1 << 20;
+
+/// Who reduces a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shares {
+    /// Every rank its slice.
+    Slices,
+    /// The root all of it: where few ranks reduce through cells, sharing out costs more than it saves.
+    Root,
+    /// Known when all ranks' news are: slices if all vectors are reached where they are, else the root.
+    Unknown,
+}
 
 #[derive(Debug)]
 pub(crate) struct Reduce<'a> {
@@ -39,7 +60,10 @@ pub(crate) struct Reduce<'a> {
     /// Index of the peer whose result of chunk `done` is taken next.
     next_result: usize,
     receives: bool,
+    shares: Shares,
     operands: Operands,
+    /// Results are gathered from where they were reduced to, if that is reached at all.
+    lends_results: bool,
     /// Index of the peer that is seen next to have gone on, where this rank's vectors are lent.
     seen: usize,
 }
@@ -50,6 +74,12 @@ impl<'a> Reduce<'a> {
         let receives = call.receives(ring.rank());
         // In place too: a slice of `recv` is written only when its owner has reduced it.
         let operands = Operands::new(ring, &call, true);
+        let shares = match call.collective {
+            Collective::Reduce if root_keeps_up(ring) && operands.own_are_reached() => Shares::Unknown,
+            Collective::Reduce if root_keeps_up(ring) => Shares::Root,
+            _ => Shares::Slices,
+        };
+        let lends_results = call.collective == Collective::Reduce || call.bytes() >= LEND_RESULTS_BYTES;
         Self {
             call,
             chunks,
@@ -61,7 +91,9 @@ impl<'a> Reduce<'a> {
             next_part: 0,
             next_result: 0,
             receives,
+            shares,
             operands,
+            lends_results,
             seen: 0,
         }
     }
@@ -77,7 +109,16 @@ impl<'a> Reduce<'a> {
         self.spans[chunk % AHEAD]
     }
 
-    /// Publishes the next chunk without this rank's own slice, if the ring has room.
+    /// What `rank` reduces of `chunk`, counted from the chunk's start.
+    fn share(&self, ring: &Ring, chunk: usize, rank: usize) -> Range<usize> {
+        match self.shares {
+            Shares::Root if rank == self.call.root => 0..self.chunks.bytes(chunk),
+            Shares::Root => 0..0,
+            Shares::Slices | Shares::Unknown => self.chunks.slice(chunk, rank, ring.size()),
+        }
+    }
+
+    /// Publishes the next chunk without what this rank reduces of it, if the ring has room.
     fn put(&mut self, ring: &mut Ring) -> Result<bool> {
         if self.put == self.chunks.number() || self.put == self.done + AHEAD {
             return Ok(false);
@@ -94,7 +135,7 @@ impl<'a> Reduce<'a> {
             self.put += 1;
             return Ok(true);
         }
-        let own = self.chunks.slice(self.put, ring.rank(), ring.size());
+        let own = self.share(ring, self.put, ring.rank());
         let offset = self.chunks.offset(self.put);
         for part in [0..own.start, own.end..self.chunks.bytes(self.put)] {
             // SAFETY: in the call's buffer, whose length the chunks were cut from.
@@ -107,12 +148,15 @@ impl<'a> Reduce<'a> {
         Ok(true)
     }
 
-    /// Reduces this rank's slice of the oldest chunk, if all ranks have published theirs.
+    /// Reduces this rank's share of the oldest chunk, if all ranks have published theirs.
     fn reduce(&mut self, ring: &mut Ring) -> Result<bool> {
         if self.reduced == self.put {
             return Ok(false);
         }
         let (parts, results) = self.spans(ring, self.reduced);
+        if self.shares == Shares::Root && !self.receives {
+            return Ok(self.finish_chunk(ring, results));
+        }
         if !ring.published_by_all(parts, &mut self.next_part)? {
             return Ok(false);
         }
@@ -121,23 +165,32 @@ impl<'a> Reduce<'a> {
         }
         if self.reduced == 0 {
             self.operands.learn_all(ring, parts)?;
-        }
-        let slice = self.chunks.slice(self.reduced, ring.rank(), ring.size());
-        self.reduce_slice(ring, parts, results, slice)?;
-        ring.publish(results);
-        if self.reduced == 0 {
             ring.all_have_reached(parts.step);
+            if self.shares == Shares::Unknown {
+                self.shares = if self.operands.all_are_reached(ring) { Shares::Slices } else { Shares::Root };
+                return Ok(true);
+            }
         }
+        let share = self.share(ring, self.reduced, ring.rank());
+        self.reduce_share(ring, parts, results, share)?;
+        if self.shares == Shares::Slices {
+            ring.publish(results);
+        }
+        Ok(self.finish_chunk(ring, results))
+    }
+
+    /// This rank has reduced its share of a chunk; others' results concern it only if it receives.
+    fn finish_chunk(&mut self, ring: &mut Ring, results: Span) -> bool {
         self.reduced += 1;
         self.next_part = 0;
-        if !self.receives {
+        if !self.receives || self.shares == Shares::Root {
             ring.consumed(results.end());
             self.done = self.reduced;
         }
-        Ok(true)
+        true
     }
 
-    fn reduce_slice(&mut self, ring: &mut Ring, parts: Span, results: Span, slice: Range<usize>) -> Result<()> {
+    fn reduce_share(&mut self, ring: &mut Ring, parts: Span, results: Span, slice: Range<usize>) -> Result<()> {
         let Some(op) = &self.call.op else { return Ok(()) };
         let at = self.chunks.offset(self.reduced) + slice.start;
         // SAFETY: in the call's buffer.
@@ -162,7 +215,7 @@ impl<'a> Reduce<'a> {
             // this rank.
             unsafe { recv.write(at, result, slice.len()) }?;
         }
-        if self.receives && !self.operands.own_are_reached() {
+        if self.receives && !(self.lends_results && self.operands.own_are_reached()) {
             // SAFETY: allowed before this was called, not yet published; the span was taken for a slice.
             unsafe { ring.put_cells(results, 0, result, slice.len()) };
         }
@@ -195,18 +248,19 @@ impl<'a> Reduce<'a> {
         // SAFETY: in the call's buffer, which this rank has because it receives.
         let to = unsafe { self.call.recv.add(at) };
         let from = if self.call.collective == Collective::Allreduce {
-            self.operands.recv(peer)
+            self.operands.recv(peer).filter(|_| self.lends_results)
         } else if self.operands.own_are_reached() {
             return Ok(());
         } else {
             None
         };
+        let copy_out = if ring.is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
         match from {
             // SAFETY: published, and kept until this rank has consumed the span.
-            None => unsafe { copy(to, ring.cells(peer, results), slice.len()) },
+            None => unsafe { copy_out(to, ring.cells(peer, results), slice.len()) },
             // SAFETY: the peer has published this slice of its result and writes it no more, and leaves only
             // when this rank has consumed the span.
-            Some(Access::Mapped(recv)) => unsafe { copy(to, recv.wrapping_add(at), slice.len()) },
+            Some(Access::Mapped(recv)) => unsafe { copy_out(to, recv.wrapping_add(at), slice.len()) },
             // SAFETY: the same.
             Some(Access::Kernel(recv)) => unsafe { recv.read(at, to, slice.len()) }?,
         }
