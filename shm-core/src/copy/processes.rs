@@ -81,3 +81,8 @@ fn a_process_that_nobody_may_look_into_is_found_by_all() {
         ranks(size, "guarded", "");
     }
 }
+
+#[test]
+fn a_filter_against_kernel_copies_leaves_mappings() {
+    ranks(2, "filtered", "");
+}

@@ -34,6 +34,9 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         // SAFETY: prctl reads no memory for this option.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, dumpable, 0, 0, 0) }, 0);
     }
+    if role == "filtered" && exchange.rank() == exchange.size() - 1 {
+        forbid_kernel_copies();
+    }
     let job = Rc::new(Job::together(&mut exchange, settings).unwrap());
     let mut rank = Rank { job: Rc::clone(&job), exchange };
     match role {
@@ -51,6 +54,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "register-in-vain" => rank.register_in_vain(),
         "without" => rank.without(set),
         "guarded" => rank.guarded(),
+        "filtered" => rank.filtered(),
         _ => panic!("no such role: {role}"),
     }
     rank.meet();
@@ -63,6 +67,29 @@ fn drop_to_nobody() {
         nix::unistd::setgid(65534.into()).unwrap();
         nix::unistd::setuid(65534.into()).unwrap();
     }
+}
+
+/// As containers do: the calls fail with EPERM from now on.
+fn forbid_kernel_copies() {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf: 0, k };
+    let jump = |number: libc::c_long, over: u8| libc::sock_filter {
+        jt: over,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, u32::try_from(number).unwrap())
+    };
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0), // the system call's number
+        jump(libc::SYS_process_vm_readv, 2),
+        jump(libc::SYS_process_vm_writev, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        statement(libc::BPF_RET | libc::BPF_K, refuse),
+    ];
+    let program = libc::sock_fprog { len: 5, filter: filter.as_mut_ptr() };
+    // SAFETY: prctl reads no memory for this option.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: the program and its five statements are alive; the kernel copies them.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(set, 0);
 }
 
 /// Pages of a mapping of a role's own; unmapped when it goes.
@@ -569,6 +596,21 @@ impl Rank {
                 assert!(resolve(&ordinary[peer]).is_err());
             }
         }
+        self.meet();
+    }
+
+    /// The last rank may map, but not copy.
+    fn filtered(&mut self) {
+        let methods = self.job.methods();
+        assert!(methods.has(Method::Shared) && !methods.has(Method::Cma), "{methods}");
+        let last = self.job.size() - 1;
+        let verdict = methods.verdict(Method::Cma);
+        assert!(verdict.starts_with(&format!("off: rank {last}: memory of rank")), "{verdict}");
+        assert!(verdict.contains("process_vm_readv is refused (EPERM)") && verdict.contains("seccomp"), "{verdict}");
+        let ordinary = [0_u64; 10];
+        let all = self.describe(ordinary.as_ptr().cast(), 80);
+        let error = self.job.reach().resolve(last - self.number(), &all[last - self.number()]).unwrap_err();
+        assert!(error.to_string().contains("not shared memory"), "{error}");
         self.meet();
     }
 
