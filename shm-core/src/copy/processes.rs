@@ -43,6 +43,11 @@ fn buffers_that_share_a_page_are_registered_side_by_side() {
 }
 
 #[test]
+fn the_engines_own_data_may_lie_on_a_registered_page() {
+    ranks(2, "beside-the-engine", "");
+}
+
+#[test]
 fn registering_ten_thousand_times_leaks_nothing() {
     ranks(2, "register-churn", "");
 }

@@ -25,7 +25,8 @@ contains
   subroutine allocated()
     type(c_ptr) :: place
     double precision, pointer, contiguous :: mine(:)
-    double precision :: total(n)
+    double precision, allocatable :: total(:)
+    allocate (total(n))
     call han_malloc(8_c_int64_t * n, place)
     call c_f_pointer(place, mine, [n])
     call sums(mine, total)

@@ -47,6 +47,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "given-back" => rank.given_back(),
         "registered" => rank.registered(),
         "side-by-side" => rank.side_by_side(),
+        "beside-the-engine" => rank.beside_the_engine(),
         "register-churn" => rank.register_churn(),
         "refused" => rank.refused(),
         "forked" => rank.forked(),
@@ -226,6 +227,35 @@ impl Rank {
         self.meet();
         self.unregister(first).unwrap();
         assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+    }
+
+    /// Pages of malloc's, among them those that hold its books and the job.
+    fn beside_the_engine(&mut self) {
+        let job = Rc::as_ptr(&self.job).cast::<u8>().cast_mut();
+        for _ in 0..20 {
+            self.register(job.wrapping_add(8), 1).unwrap();
+            self.register(job, size_of::<Job>()).unwrap();
+            let what = self.job.reach().describe(job, size_of::<Job>());
+            assert!(what.is_shared());
+            drop((0..100).map(|bytes| vec![1_u8; 17 * bytes]).collect::<Vec<_>>());
+            self.unregister(job).unwrap();
+            self.unregister(job.wrapping_add(8)).unwrap();
+        }
+        let mut buffers: Vec<Vec<u8>> = (0..200).map(|bytes| vec![0; 1 + 89 * bytes]).collect();
+        for buffer in &mut buffers {
+            fill(buffer);
+        }
+        let mut order: Vec<usize> = (0..200).map(|i| i * 77 % 200).collect();
+        for &index in &order {
+            self.register(buffers[index].as_mut_ptr(), buffers[index].len()).unwrap();
+        }
+        order.reverse();
+        for index in order {
+            assert!(buffers[index].iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+            self.unregister(buffers[index].as_mut_ptr()).unwrap();
+            assert!(buffers[index].iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+            buffers[index] = vec![0; 1000];
+        }
     }
 
     fn register_churn(&mut self) {
