@@ -97,10 +97,18 @@ impl Config {
     /// # Errors
     /// A pair without `=`, an unknown key or a bad value; the message lists the valid ones.
     pub fn set_all(&mut self, pairs: &str) -> Result<()> {
-        for pair in pairs.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let mut words = pairs.split(',').map(str::trim).filter(|word| !word.is_empty()).peekable();
+        while let Some(pair) = words.next() {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(Error::Config(format!("HAN_SET: {pair:?} is not of the form key=value")));
             };
+            let mut value = value.to_owned();
+            // The one value that is a list may have commas as well.
+            while key.trim() == "methods"
+                && let Some(more) = words.next_if(|word| !word.contains('='))
+            {
+                value = format!("{value}+{more}");
+            }
             self.settings.set(key.trim(), value.trim()).map_err(|e| Error::Config(format!("HAN_SET: {e}")))?;
             self.note(key.trim(), "HAN_SET");
         }
@@ -145,6 +153,10 @@ mod tests {
     fn values_and_their_origins_are_known() {
         let config = read(&[("HAN_SET", "chunk_bytes=8192, spins=7"), ("HAN_WATCHDOG", "2.5")]).unwrap();
         assert_eq!((config.settings.chunk_bytes, config.settings.spins), (Some(8192), Some(7)));
+        for methods in ["methods=cma+cico,spins=7", "methods=cma, cico, spins=7", "spins=7,methods=cma"] {
+            let config = read(&[("HAN_SET", methods)]).unwrap();
+            assert_eq!((config.settings.methods.to_string().as_str(), config.settings.spins), ("cma+cico", Some(7)));
+        }
         let entries = config.entries();
         let entry = |key: &str| entries.iter().find(|(known, ..)| *known == key).unwrap().clone();
         assert_eq!(entry("watchdog_s"), ("watchdog_s", "2.5".into(), "HAN_WATCHDOG".into()));
@@ -160,6 +172,8 @@ mod tests {
             (("HAN_WATCHDOG", "-3"), "0 or more"),
             (("HAN_SET", "chunk=1"), "chunk_bytes"),
             (("HAN_SET", "chunk_bytes"), "key=value"),
+            (("HAN_SET", "chunk_bytes=4096,cma"), "key=value"),
+            (("HAN_SET", "methods=cma,xpmem"), "shared, cma, cico"),
             (("HAN_SET", "chunk_bytes=3"), "power of two"),
         ] {
             let error = read(&[variables]).err().unwrap().to_string();

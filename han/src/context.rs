@@ -5,12 +5,12 @@ use std::fmt;
 use std::rc::Rc;
 
 use shm_core::job::Job;
-use shm_core::{Exchange, LocalComm};
+use shm_core::{Exchange, LocalComm, Registered};
 
-use crate::bootstrap;
 use crate::communicator::{Communicator, Shared};
 use crate::config::{Config, LogLevel};
 use crate::error::{Error, Result};
+use crate::{Element, bootstrap};
 
 /// This process's place in a job: made once, given back by [`finalize`](Self::finalize).
 ///
@@ -96,6 +96,25 @@ impl Context {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.inner.config
+    }
+
+    /// Lets the other ranks of this node read and write `slice` directly while it is used in collectives, as
+    /// if it came from [`Communicator::alloc`]. Not collective.
+    ///
+    /// The slice's pages are moved into memory that can be shared, in place. While the guard lives the slice
+    /// is used through it.
+    ///
+    /// # Errors
+    /// The slice is no private memory (for instance a stack, or a mapping of a file), or shares its first or
+    /// last page with data of other threads; see [`Registered::new`].
+    pub fn register<'a, T: Element>(&self, slice: &'a mut [T]) -> Result<Registered<'a, T>> {
+        Ok(Registered::new(&self.inner.job, slice)?)
+    }
+
+    /// What the ranks of this node share; for memory that is taken, given back and registered by hand.
+    #[must_use]
+    pub fn job(&self) -> &Rc<Job> {
+        &self.inner.job
     }
 
     /// Completes what is under way, waits until all ranks have come here, and leaves the job. Collective.

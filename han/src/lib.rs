@@ -30,4 +30,4 @@ pub use reduce_kernels::{
     Byte, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, ShortInt, TwoInt, UserOperator,
 };
 pub use request::{RawRequest, Request, wait_all};
-pub use shm_core::{Call, Collective, Exchange};
+pub use shm_core::{Call, Collective, Exchange, Method, Methods, Registered, SharedVec};

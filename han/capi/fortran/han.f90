@@ -66,6 +66,8 @@ module han
   integer(c_int), parameter, public :: HAN_VERSION_MAJOR = 0
   integer(c_int), parameter, public :: HAN_VERSION_MINOR = 1
   integer(c_int), parameter, public :: HAN_VERSION_PATCH = 0
+  ! han_register and han_unregister exist.
+  integer(c_int), parameter, public :: HAN_HAS_REGISTER = 1
 
   integer(c_int), parameter, public :: HAN_UNDEFINED = -32766
 
@@ -140,7 +142,7 @@ module han
   public :: han_op_create, han_op_free, han_barrier, han_bcast, han_reduce, han_allreduce
   public :: han_ibarrier, han_ibcast, han_ireduce, han_iallreduce, han_barrier_init
   public :: han_bcast_init, han_reduce_init, han_allreduce_init, han_start, han_request_free
-  public :: han_test, han_wait, han_waitall, han_malloc, han_free
+  public :: han_test, han_wait, han_waitall, han_malloc, han_free, han_register, han_unregister
 
   ! ---- procedures that the program provides ----------------------------------------------------
   abstract interface
@@ -704,6 +706,27 @@ module han
         bind(C, name="han_fortran_free")
       import :: c_int, c_ptr
       type(c_ptr), value :: pointer
+      integer(c_int), optional, intent(out) :: ierror
+    end subroutine
+
+    ! The buffer must be contiguous, and the actual argument itself: no expression, no array section
+    ! that the compiler would copy. It must live, and not be reallocated, until it is unregistered.
+    subroutine han_register(buffer, bytes, ierror) &
+        bind(C, name="han_fortran_register")
+      import :: c_int, c_int64_t
+      type(*), dimension(*), target :: buffer
+      !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
+      !DIR$ IGNORE_TKR buffer
+      integer(c_int64_t), value :: bytes
+      integer(c_int), optional, intent(out) :: ierror
+    end subroutine
+
+    subroutine han_unregister(buffer, ierror) &
+        bind(C, name="han_fortran_unregister")
+      import :: c_int
+      type(*), dimension(*), target :: buffer
+      !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
+      !DIR$ IGNORE_TKR buffer
       integer(c_int), optional, intent(out) :: ierror
     end subroutine
   end interface

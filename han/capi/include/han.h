@@ -148,8 +148,8 @@ int han_initialized(int *flag);
 
 /*
  * Ends han; collective over the world. Requests must have been completed and persistent ones freed.
- * Communicators, operators and memory of han_malloc that still exist are freed. A process that exits
- * without it counts as dead, and its peers receive HAN_ERR_PEER_DIED.
+ * Communicators, operators and memory of han_malloc that still exist are freed, registered memory becomes
+ * private. A process that exits without it counts as dead, and its peers receive HAN_ERR_PEER_DIED.
  */
 int han_finalize(void);
 
@@ -335,14 +335,42 @@ int han_request_free(han_request_t *request);
 /* ---- Memory --------------------------------------------------------------------------------- */
 
 /*
- * Memory for buffers, aligned to pages, its contents undefined. Any memory may be a buffer; this is
- * the memory that other ranks of the node will read directly where han learns to do so (in this
- * version it is ordinary memory). 0 bytes give NULL.
+ * Memory for buffers: aligned to pages from 4096 bytes on, to 128 bytes below; its contents undefined. Any
+ * memory may be a buffer; this is the memory that the other ranks of the node read and write directly
+ * where they can map it (han_comm_describe tells; elsewhere it is ordinary memory). Pages are placed near
+ * the core that touches them first. A forked child shares it with its parent. 0 bytes give NULL.
  */
 int han_malloc(size_t bytes, void **pointer);
 
-/* Frees memory of han_malloc; NULL is allowed. */
+/* Frees memory of han_malloc that no operation uses; NULL is allowed. */
 int han_free(void *pointer);
+
+/* han_register and han_unregister exist. */
+#define HAN_HAS_REGISTER 1
+
+/*
+ * Lets the other ranks of the node read and write ordinary memory directly, as if it came from han_malloc:
+ * memory of malloc or of an anonymous private mmap, of any size and alignment. Not collective. Address and
+ * contents stay; the pages that the buffer lies on are moved into shared memory, also what else is on the
+ * first and the last of them. Buffers may have such pages in common.
+ *
+ * Rules: until it returns, no other thread writes to these pages (not even to other data on the first and
+ * the last). han_unregister comes before the memory is freed, moved by realloc or mapped over. Memory that is locked (mlock) or pinned for a device
+ * must not be registered. After fork, the child has the memory as it was, and what it writes is its own; what
+ * its parent writes later may show in the child. A child of a bare clone() is not protected so.
+ *
+ * HAN_ERR_ARG with the reason, and nothing has changed: a stack, a mapping of a file, memory that is
+ * read-only, shared or not mapped, memory of han_malloc (which needs it not), a buffer that is registered.
+ * Where ranks cannot map memory it returns 0 and has no effect.
+ */
+int han_register(void *pointer, size_t bytes);
+
+/*
+ * Makes memory private again that was registered with this `pointer`; its contents stay. No operation may use
+ * it, and until this returns no other thread may access the pages that it lies on. han_finalize does the
+ * same with what is still registered.
+ */
+int han_unregister(void *pointer);
 
 #ifdef __cplusplus
 }

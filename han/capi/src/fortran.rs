@@ -143,6 +143,8 @@ bind! {
     han_fortran_malloc(bytes: i64, pointer: Out<*mut c_void>)
         = memory::han_malloc(bytes.elements(), pointer);
     han_fortran_free(pointer: *mut c_void) = memory::han_free(pointer);
+    han_fortran_register(buffer: Target, bytes: i64) = memory::han_register(buffer, bytes.elements());
+    han_fortran_unregister(buffer: Target) = memory::han_unregister(buffer);
 }
 
 bind_counted! {

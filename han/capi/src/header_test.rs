@@ -33,6 +33,7 @@ fn in_the_code() -> Constants {
     }
     add("HAN_DATATYPE_NULL".to_owned(), -1);
     add("HAN_UNDEFINED".to_owned(), i64::from(UNDEFINED));
+    add("HAN_HAS_REGISTER".to_owned(), 1);
     for (part, number) in ["MAJOR", "MINOR", "PATCH"].iter().zip(VERSION) {
         add(format!("HAN_VERSION_{part}"), i64::from(number));
     }

@@ -108,6 +108,22 @@ fn limits_are_objects_with_name_size_value_and_unit() {
 }
 
 #[test]
+fn info_tells_what_became_of_each_copy_method() {
+    let verdicts = |set: &str| {
+        let text = han().args(["info", "--json"]).env("HAN_SET", set).output().unwrap().stdout;
+        let info: Value = serde_json::from_slice(&text).unwrap();
+        let methods = info["copy_methods"].as_array().unwrap().clone();
+        let verdict = |name: &str| methods.iter().find(|method| method["method"] == name).unwrap()["verdict"].clone();
+        ["memfd", "dev_shm", "shared", "cma", "cico"].map(|name| verdict(name).as_str().unwrap().to_owned())
+    };
+    assert!(verdicts("").iter().all(|verdict| verdict == "works"), "{:?}", verdicts(""));
+    let [.., shared, cma, cico] = verdicts("methods=cico,cma");
+    assert_eq!([shared.as_str(), &cma, &cico], ["methods=cma+cico was set", "works", "works"]);
+    let text = output(&["info"]).unwrap();
+    assert!(text.contains("| shared ") && text.contains("| cma ") && text.contains("shared+cma+cico"), "{text}");
+}
+
+#[test]
 fn info_tells_the_whole_configuration() {
     let text = String::from_utf8(han().args(["info", "--json"]).env("HAN_SET", "spins=7").output().unwrap().stdout);
     let info: Value = serde_json::from_str(&text.unwrap()).unwrap();

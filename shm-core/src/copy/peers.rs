@@ -1,5 +1,4 @@
 //! The regions of one peer that are mapped here: each once, until its owner has given it up.
-#![cfg_attr(not(test), allow(dead_code))] // the single-copy collectives are built on it
 #![allow(unsafe_code)] // dereferences the peer's table in the job's segment
 
 use crate::error::Result;

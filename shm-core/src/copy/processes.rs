@@ -43,6 +43,11 @@ fn buffers_that_share_a_page_are_registered_side_by_side() {
 }
 
 #[test]
+fn the_engines_own_data_may_lie_on_a_registered_page() {
+    ranks(2, "beside-the-engine", "");
+}
+
+#[test]
 fn registering_ten_thousand_times_leaks_nothing() {
     ranks(2, "register-churn", "");
 }
@@ -80,4 +85,9 @@ fn a_process_that_nobody_may_look_into_is_found_by_all() {
     for size in [2, 3, 9] {
         ranks(size, "guarded", "");
     }
+}
+
+#[test]
+fn a_filter_against_kernel_copies_leaves_mappings() {
+    ranks(2, "filtered", "");
 }

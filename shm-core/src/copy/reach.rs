@@ -1,5 +1,4 @@
 //! This process's memory as its peers can reach it, and theirs as it can.
-#![cfg_attr(not(test), allow(dead_code))] // the single-copy collectives are built on it
 #![allow(unsafe_code)] // dereferences this rank's table, copies between processes, takes private memory
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -247,12 +246,6 @@ impl Reach {
         let Some(extent) = self.regions.borrow().around(address, bytes) else { return Described::plain(address) };
         self.last.set(extent);
         Described::within(&extent, address, address - extent.start)
-    }
-
-    /// True if [`resolve`](Self::resolve) would map `what` of world rank `rank`.
-    #[inline]
-    pub(crate) fn is_mappable(&self, rank: usize, what: &Described) -> bool {
-        self.methods.has(Method::Shared) && (what.is_shared() || self.pids[rank] == self.pid)
     }
 
     /// True if every rank would map `what` of this one.

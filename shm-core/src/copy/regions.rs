@@ -4,7 +4,6 @@
 //! needed, at least as large as all before them together, so that there are few (each takes a descriptor);
 //! what would fill half of one has a region of its own. Pages are taken by who touches them first, and
 //! go back to the system with their region, or at once where a large block is freed.
-#![cfg_attr(not(test), allow(dead_code))] // the single-copy collectives are built on it
 
 use std::ops::Range;
 

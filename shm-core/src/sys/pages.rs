@@ -4,6 +4,7 @@
 //! to their own offset and mapped from there, so the process finds them where they were; pages of several
 //! ranges meet in it without ever moving, and one descriptor serves them all.
 #![allow(unsafe_code)] // replaces mappings of this process
+#![allow(clippy::cast_possible_wrap)] // addresses of user space as offsets, below 2^47
 
 use std::fs::{self, File};
 use std::mem::MaybeUninit;
@@ -13,13 +14,14 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
-use nix::unistd::{Whence, lseek64};
 
 use super::map;
 use crate::error::{Error, Result};
 
 /// No user address of four-level page tables, which is where allocators stay, is as large.
 const ADDRESSES: u64 = 1 << 47;
+/// A page that is given back rests on the stack for a moment.
+const LARGEST_PAGE: usize = 65536;
 /// Pages that are looked up and moved at a time.
 const PAGES_AT_A_TIME: usize = 512;
 
@@ -215,7 +217,7 @@ impl Mirror {
             index += usize::from(index == first);
         }
         // SAFETY: the pages are the caller's to replace, and the file has their contents.
-        unsafe { self.map_over(chunk, libc::MAP_SHARED) }
+        unsafe { map_file(self.file.as_raw_fd(), chunk) }.map_err(|errno| Error::system("mmap", errno))
     }
 
     /// Gives whole pages back to be private memory; their contents stay.
@@ -225,19 +227,30 @@ impl Mirror {
     ///
     /// # Safety
     /// The pages are mapped from this file ([`holds`](Self::holds)), and nobody accesses them or changes
-    /// the mapping meanwhile.
+    /// the mapping meanwhile. All but the first and the last are free of data of this process's own workings:
+    /// the allocator's books, this value, thread-local storage.
     pub unsafe fn give_back(&self, range: Range<usize>) -> Result<()> {
-        let step = PAGES_AT_A_TIME * page_bytes();
-        for start in range.clone().step_by(step) {
-            let chunk = start..range.end.min(start + step);
-            // SAFETY: the pages are the caller's to replace; their contents are in the file.
-            unsafe { map_anonymous(&chunk) }?;
-            // SAFETY: just mapped for writing.
-            if let Err(error) = unsafe { self.read_back(&chunk) } {
-                // SAFETY: as they were before.
-                unsafe { self.map_over(&chunk, libc::MAP_SHARED) }?;
-                return Err(error);
-            }
+        if range.is_empty() {
+            return Ok(());
+        }
+        // This value may lie on the first or the last page: nothing below reads it while they are moved.
+        let (fd, page) = (self.file.as_raw_fd(), page_bytes());
+        let (first, last) = (range.start, range.end - page);
+        let mut at = first;
+        while at < range.end {
+            // The first page and the last one alone, what is between in larger pieces.
+            let alone = at == first || at == last;
+            let end = if alone { at + page } else { last.min(at + PAGES_AT_A_TIME * page) };
+            let chunk = at..end;
+            at = end;
+            let moved = if alone {
+                // SAFETY: a page of the file, which nobody else accesses (the caller's promise).
+                unsafe { page_back(&chunk) }
+            } else {
+                // SAFETY: pages of the file, which nobody accesses and this process can do without (the same).
+                unsafe { pages_back(fd, &chunk) }
+            };
+            moved.map_err(|errno| Error::system("mmap", errno))?;
             let (offset, bytes) = (i64::try_from(chunk.start), i64::try_from(chunk.len()));
             let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
             // Where the system cannot, the file keeps the pages until they are taken in again.
@@ -245,56 +258,97 @@ impl Mirror {
         }
         Ok(())
     }
+}
 
-    /// Copies what the file holds of `chunk` to its place; the rest is zero there and here.
-    ///
-    /// # Safety
-    /// The chunk may be written.
-    unsafe fn read_back(&self, chunk: &Range<usize>) -> Result<()> {
-        let seek = |from: usize, whence| {
-            let from = i64::try_from(from).unwrap_or(i64::MAX);
-            let found = lseek64(&self.file, from, whence)?;
-            Ok(usize::try_from(found).unwrap_or(usize::MAX).min(chunk.end))
+/// Gives one page back, on which anything may lie: from the first instruction after its mapping is
+/// replaced until its contents are there again, only this stack is used.
+///
+/// # Safety
+/// The page is the caller's to replace, and nobody else accesses it meanwhile.
+#[inline(never)]
+unsafe fn page_back(page: &Range<usize>) -> std::result::Result<(), Errno> {
+    let (start, bytes) = (page.start, page.len());
+    let mut copy = MaybeUninit::<[u8; LARGEST_PAGE]>::uninit();
+    let copy = copy.as_mut_ptr().cast::<u8>();
+    if bytes > LARGEST_PAGE {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: a page that may be read, and room for it.
+    unsafe { copy.copy_from_nonoverlapping(pointer(start), bytes) };
+    // SAFETY: the caller's promise.
+    unsafe { map_anonymous(&(start..start + bytes)) }?;
+    // SAFETY: the page was just mapped for writing.
+    unsafe { pointer(start).copy_from_nonoverlapping(copy, bytes) };
+    Ok(())
+}
+
+/// Gives pages back, as far as the file has something of them; the rest is zero there and here.
+///
+/// # Safety
+/// The pages are the caller's to replace, nobody else accesses them meanwhile, and nothing that this process
+/// needs in order to run lies on them.
+unsafe fn pages_back(fd: i32, pages: &Range<usize>) -> std::result::Result<(), Errno> {
+    // SAFETY: the caller's promise; the contents are in the file.
+    unsafe { map_anonymous(pages) }?;
+    // SAFETY: just mapped for writing.
+    let read = unsafe { read_back(fd, pages) };
+    if read.is_err() {
+        // SAFETY: as they were before.
+        unsafe { map_file(fd, pages) }?;
+    }
+    read
+}
+
+/// # Safety
+/// The pages may be written, and nobody else accesses them meanwhile.
+unsafe fn read_back(fd: i32, pages: &Range<usize>) -> std::result::Result<(), Errno> {
+    let seek = |from: usize, whence: i32| {
+        // SAFETY: lseek reads no memory of this process; the file's position means nothing to anybody.
+        let found = unsafe { libc::lseek(fd, from as libc::off_t, whence) };
+        Errno::result(found).map(|found| usize::try_from(found).unwrap_or(usize::MAX).min(pages.end))
+    };
+    let mut at = pages.start;
+    while at < pages.end {
+        at = match seek(at, libc::SEEK_DATA) {
+            Err(Errno::ENXIO) => return Ok(()),
+            data => data?,
         };
-        let mut at = chunk.start;
-        while at < chunk.end {
-            let data = match seek(at, Whence::SeekData) {
-                Ok(data) => data,
-                Err(Errno::ENXIO) => break,
-                Err(errno) => return Err(Error::system("lseek", errno)),
-            };
-            let hole = seek(data, Whence::SeekHole).map_err(|errno| Error::system("lseek", errno))?;
-            // SAFETY: part of the chunk; nobody else accesses it.
-            unsafe { read_all(&self.file, data, hole.max(data) - data) }?;
-            at = hole.max(data + 1);
+        let hole = seek(at, libc::SEEK_HOLE)?;
+        while at < hole {
+            // SAFETY: part of the pages, which may be written.
+            let read = unsafe { libc::pread(fd, pointer(at).cast(), hole - at, at as libc::off_t) };
+            at += usize::try_from(Errno::result(read)?).unwrap_or(0);
         }
-        Ok(())
     }
-
-    /// # Safety
-    /// The range is the caller's to replace.
-    unsafe fn map_over(&self, range: &Range<usize>, kind: i32) -> Result<()> {
-        let offset = libc::off_t::try_from(range.start).unwrap_or(libc::off_t::MAX);
-        // SAFETY: the caller's promise; the file is as long as the address space.
-        unsafe { map_fixed(range, kind, self.file.as_raw_fd(), offset) }
-    }
+    Ok(())
 }
 
 /// # Safety
 /// The range is the caller's to replace.
-unsafe fn map_anonymous(range: &Range<usize>) -> Result<()> {
+#[inline]
+unsafe fn map_anonymous(range: &Range<usize>) -> std::result::Result<(), Errno> {
     // SAFETY: the caller's promise.
     unsafe { map_fixed(range, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }
 }
 
+/// Maps the file over the addresses that are its offsets.
+///
 /// # Safety
 /// The range is the caller's to replace.
-unsafe fn map_fixed(range: &Range<usize>, kind: i32, fd: i32, offset: libc::off_t) -> Result<()> {
+unsafe fn map_file(fd: i32, range: &Range<usize>) -> std::result::Result<(), Errno> {
+    // SAFETY: the caller's promise; the file is as long as the address space.
+    unsafe { map_fixed(range, libc::MAP_SHARED, fd, range.start as libc::off_t) }
+}
+
+/// # Safety
+/// The range is the caller's to replace.
+#[inline]
+unsafe fn map_fixed(range: &Range<usize>, kind: i32, fd: i32, offset: libc::off_t) -> std::result::Result<(), Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let place = pointer(range.start).cast();
     // SAFETY: the caller's promise.
     let mapped = unsafe { libc::mmap(place, range.len(), protection, kind | libc::MAP_FIXED, fd, offset) };
-    if mapped == libc::MAP_FAILED { Err(Error::system("mmap", Errno::last())) } else { Ok(()) }
+    if mapped == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(()) }
 }
 
 fn pointer(address: usize) -> *mut u8 {
@@ -309,16 +363,6 @@ unsafe fn write_all(file: &File, address: usize, bytes: usize) -> Result<()> {
     // SAFETY: the caller's promise.
     let memory = unsafe { std::slice::from_raw_parts(pointer(address), bytes) };
     file.write_all_at(memory, address as u64).map_err(|error| Error::io("pwrite", &error))
-}
-
-/// Reads `bytes` at `address` from the same offset of `file`.
-///
-/// # Safety
-/// They may be written, and nobody accesses them meanwhile.
-unsafe fn read_all(file: &File, address: usize, bytes: usize) -> Result<()> {
-    // SAFETY: the caller's promise.
-    let memory = unsafe { std::slice::from_raw_parts_mut(pointer(address), bytes) };
-    file.read_exact_at(memory, address as u64).map_err(|error| Error::io("pread", &error))
 }
 
 #[cfg(test)]

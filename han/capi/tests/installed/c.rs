@@ -33,6 +33,11 @@ fn communicators_are_split_and_freed() {
 }
 
 #[test]
+fn memory_that_peers_can_reach() {
+    passes(&program("memory"));
+}
+
+#[test]
 fn wrong_arguments_give_codes() {
     passes(&program("misuse"));
 }

@@ -23,6 +23,11 @@ fn non_blocking_and_persistent() {
 }
 
 #[test]
+fn memory_that_peers_can_reach() {
+    passes(&program("memory"));
+}
+
+#[test]
 fn operators_and_communicators() {
     passes(&program("operators"));
 }

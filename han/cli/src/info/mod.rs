@@ -28,10 +28,17 @@ pub(crate) struct Args {
     /// One JSON object
     #[arg(long)]
     json: bool,
+    /// This process is the second rank of a trial; set by the process that starts it
+    #[arg(long, hide = true)]
+    trial_peer: bool,
 }
 
 /// Runs the subcommand.
 pub(crate) fn main(args: Args) -> ExitCode {
+    if args.trial_peer {
+        // The other side says what went wrong.
+        return if trial::serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let outcome = Info::gather().and_then(|info| if args.json { info.print_json() } else { info.print() });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,14 +89,15 @@ impl Info {
             operator: operator.name(),
             isa: isa.name(),
         });
+        let config = Config::from_environment()?;
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
             machine: machine(),
             hardware: Hardware::read()?,
             kernels: Kernels { available: Isa::available().map(Isa::name).collect(), used: used.collect() },
-            copy_methods: trial::all(),
+            copy_methods: trial::all(&config),
             providers: NETWORK,
-            configuration: configuration()?,
+            configuration: configuration(&config),
         })
     }
 
@@ -115,10 +123,9 @@ impl Info {
     }
 }
 
-fn configuration() -> Result<Vec<Setting>> {
-    let config = Config::from_environment()?;
+fn configuration(config: &Config) -> Vec<Setting> {
     let setting = |(key, value, origin): (&str, String, String)| Setting { key: key.to_owned(), value, origin };
-    Ok(config.entries().into_iter().map(setting).collect())
+    config.entries().into_iter().map(setting).collect()
 }
 
 /// Datatypes by operators; `-` where MPI defines nothing.

@@ -1,14 +1,21 @@
-//! Each way to share memory between processes, tried once, with the system's own words when it fails.
+//! Each way to share memory between processes, tried once, with the system's own words when it fails: the
+//! kinds of segment one by one, the copy methods by the probe of a job of two ranks, this process and
+//! another one of its program.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use comfy_table::Table;
+use han::{Config, Exchange, Method};
+use nix::sys::signal::Signal;
 use serde::Serialize;
 use shm_core::sys::map::{DEV_SHM, SharedMap};
+use shm_core::sys::process::die_with_parent;
+use shm_core::{ExchangeError, Job};
 
 use super::{Result, plain_table};
-use crate::limits;
 
 /// One way and its verdict.
 #[derive(Serialize)]
@@ -19,13 +26,79 @@ pub(super) struct Trial {
     used_for: &'static str,
 }
 
-/// Tries every way.
-pub(super) fn all() -> Vec<Trial> {
-    vec![
-        Trial::of("memfd", memfd(), "segments"),
-        Trial::of("dev_shm", dev_shm(), "segments where memfd fails"),
-        Trial::of("process_vm_readv", limits::try_process_vm_readv(), "nothing in this version"),
-    ]
+/// Tries every way, under the settings of `config`.
+pub(super) fn all(config: &Config) -> Vec<Trial> {
+    let mut trials =
+        vec![Trial::of("memfd", memfd(), "segments"), Trial::of("dev_shm", dev_shm(), "segments where memfd fails")];
+    let uses = [
+        "buffers of alloc or han_malloc, and registered ones, that peers map",
+        "other large buffers, that the kernel copies",
+        "small buffers, and where nothing else works",
+    ];
+    let job = two_ranks(config);
+    for (method, used_for) in Method::ALL.into_iter().zip(uses) {
+        let obstacle = |job: &Job| job.methods().obstacle(method).map(str::to_owned);
+        let why = job.as_ref().map_or_else(|error| Some(error.to_string()), obstacle);
+        trials.push(Trial::of(method.name(), why.map_or(Ok(()), |why| Err(why.into())), used_for));
+    }
+    trials
+}
+
+/// Starts another process of this program and makes a job with it.
+fn two_ranks(config: &Config) -> Result<Job> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["info", "--trial-peer"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    die_with_parent(&mut command, Signal::SIGKILL);
+    let mut peer = command.spawn()?;
+    let (orders, answers) = (peer.stdin.take(), peer.stdout.take());
+    let mut exchange = Pair {
+        rank: 0,
+        to: orders.ok_or("the peer has no standard input")?,
+        from: BufReader::new(answers.ok_or("the peer has no standard output")?),
+    };
+    let job = Job::together(&mut exchange, config.settings.clone());
+    // It has said all that it has to say.
+    drop(exchange);
+    peer.wait()?;
+    let job = job?;
+    job.finalize();
+    Ok(job)
+}
+
+/// The other process of a trial.
+pub(super) fn serve() -> Result<()> {
+    let mut exchange = Pair { rank: 1, to: std::io::stdout(), from: BufReader::new(std::io::stdin()) };
+    let job = Job::together(&mut exchange, Config::from_environment()?.settings)?;
+    job.finalize();
+    Ok(())
+}
+
+/// Two ranks at the ends of two pipes; what one gives is a line of numbers.
+struct Pair<W, R> {
+    rank: usize,
+    to: W,
+    from: BufReader<R>,
+}
+
+impl<W: Write, R: Read> Exchange for Pair<W, R> {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        2
+    }
+
+    fn allgather(&mut self, bytes: &[u8]) -> std::result::Result<Vec<Vec<u8>>, ExchangeError> {
+        writeln!(self.to, "{}", serde_json::to_string(bytes)?)?;
+        self.to.flush()?;
+        let mut line = String::new();
+        if self.from.read_line(&mut line)? == 0 {
+            return Err("the second process ended".into());
+        }
+        let other: Vec<u8> = serde_json::from_str(&line)?;
+        Ok(if self.rank == 0 { vec![bytes.to_vec(), other] } else { vec![other, bytes.to_vec()] })
+    }
 }
 
 impl Trial {

@@ -143,15 +143,6 @@ pub(crate) fn print_one_way(first: usize, second: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether one process of this user may read another's memory here, tried on a real one.
-pub(crate) fn try_process_vm_readv() -> Result<()> {
-    let mut peer = Peer::start(0)?;
-    let core = *allowed_cores()?.first().ok_or("this process may run on no core")?;
-    let source = peer.expose(core, SIZES[0])?;
-    limits::process_vm_readv_rate(peer.pid(), source, SIZES[0])?;
-    Ok(())
-}
-
 fn time(limit: &'static str, batches: Vec<f64>) -> Limit {
     Limit { limit, bytes: None, value: rounded(median(&batches)), unit: "ns" }
 }

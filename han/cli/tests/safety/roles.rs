@@ -57,6 +57,7 @@ fn play_a_role() {
         ["abort"] => end(abort()),
         ["finalize-early", place] => end(finalize_early(place)),
         ["hello"] => end(hello()),
+        ["memory"] => end(memory()),
         ["large"] => end(crate::large::rank()),
         _ => panic!("no such role: {role}"),
     }
@@ -65,6 +66,29 @@ fn play_a_role() {
 fn hello() -> Result<()> {
     let context = Context::init()?;
     context.world().barrier()?;
+    context.finalize()
+}
+
+/// More reachable memory than a small `/dev/shm` has, in use.
+fn memory() -> Result<()> {
+    const COUNT: usize = 10 << 20;
+    let context = Context::init()?;
+    let world = context.world();
+    let mut allocated = world.alloc::<u64>(COUNT)?;
+    let mut ordinary = vec![0_u64; COUNT + 512];
+    // Whole pages, because the test harness has threads.
+    let start = ordinary.as_ptr().align_offset(4096);
+    let mut registered = context.register(&mut ordinary[start..start + COUNT])?;
+    for (index, (first, second)) in allocated.iter_mut().zip(registered.iter_mut()).enumerate() {
+        (*first, *second) = (index as u64, world.rank() as u64);
+    }
+    world.allreduce_in_place(&mut allocated, Operator::Sum)?;
+    world.bcast(&mut registered, 1)?;
+    assert!(allocated.iter().enumerate().all(|(index, &sum)| sum == (index * world.size()) as u64));
+    assert!(registered.iter().all(|&root| root == 1));
+    drop(registered);
+    assert!(ordinary[start..start + COUNT].iter().all(|&root| root == 1));
+    drop(allocated);
     context.finalize()
 }
 

@@ -22,8 +22,9 @@ fn refused(job: Job, parts: &[&str]) {
 #[test]
 fn wrong_variables_are_answered_with_what_is_valid() {
     for (name, value, parts) in [
-        ("HAN_SET", "chunk=1", ["\"chunk\"", "backing, chunk_bytes, slice_min_bytes, tree_min_ranks"]),
+        ("HAN_SET", "chunk=1", ["\"chunk\"", "backing, methods, chunk_bytes, slice_min_bytes, tree_min_ranks"]),
         ("HAN_SET", "chunk_bytes=5000", ["chunk_bytes=5000", "a power of two from 4096 to 65536"]),
+        ("HAN_SET", "methods=shared+xpmem", ["methods=shared+xpmem", "some of shared, cma, cico"]),
         ("HAN_SET", "backing=disk", ["backing=disk", "auto, memfd or dev_shm"]),
         ("HAN_SET", "spins", ["\"spins\"", "key=value"]),
         ("HAN_LOG", "loud", ["HAN_LOG=loud", "error, warn, info, debug"]),
@@ -47,26 +48,44 @@ fn a_backing_for_threads_is_refused_between_processes() {
     refused(roles::job(2, "hello").env("HAN_SET", "backing=heap"), &["threads of one process"]);
 }
 
-/// Without the right to mount: `HAN_TEST_NO_MOUNT=1`.
-#[test]
-fn a_full_dev_shm_is_an_error_at_start_up() {
-    let (tiny, mut command) = ("mount -t tmpfs -o size=64k tmpfs /dev/shm", Command::new("unshare"));
+/// A command that has a `/dev/shm` of its own of `size`, then runs `han run -n2` of `role`; `None` where
+/// tests are told that they may not mount: `HAN_TEST_NO_MOUNT=1`.
+fn with_dev_shm(size: &str, role: &str) -> Option<Command> {
     if env::var_os("HAN_TEST_NO_MOUNT").is_some_and(|value| value == "1") {
-        eprintln!("not tested, as HAN_TEST_NO_MOUNT says: a /dev/shm that is too small");
-        return;
+        eprintln!("not tested, as HAN_TEST_NO_MOUNT says: a /dev/shm of {size}");
+        return None;
     }
-    let possible = Command::new("unshare").args(["-m", "sh", "-c", tiny]).output().unwrap();
+    let mount = format!("mount -t tmpfs -o size={size} tmpfs /dev/shm");
+    let possible = Command::new("unshare").args(["-m", "sh", "-c", &mount]).output().unwrap();
     assert!(
         possible.status.success(),
         "this test mounts a small /dev/shm in a namespace of its own, which needs `unshare -m` and `mount` (root, \
          CAP_SYS_ADMIN); set HAN_TEST_NO_MOUNT=1 to go without it: {}",
         String::from_utf8_lossy(&possible.stderr)
     );
-    let script = format!("{tiny} && exec \"$0\" \"$@\"");
+    let script = format!("{mount} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_han"), "run", "-n2", "--"]).args(roles::program());
-    command.env("HAN_TEST_ROLE", "hello").env("HAN_SET", "backing=dev_shm");
+    command.env("HAN_TEST_ROLE", role);
+    Some(command)
+}
+
+#[test]
+fn a_full_dev_shm_is_an_error_at_start_up() {
+    let Some(mut command) = with_dev_shm("64k", "hello") else { return };
+    command.env("HAN_SET", "backing=dev_shm");
     refused(
         Job::of(command),
         &["no shared memory that all ranks can map: dev_shm: rank 0: fallocate in /dev/shm", "KiB"],
     );
+}
+
+/// As containers have it; more memory than that is allocated and registered.
+#[test]
+fn a_small_dev_shm_is_enough() {
+    for set in ["", "backing=dev_shm", "methods=cico"] {
+        let Some(mut command) = with_dev_shm("64m", "memory") else { return };
+        command.env("HAN_SET", set);
+        finish(Job::of(command)).expect(0, &[]);
+    }
 }

@@ -34,6 +34,9 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         // SAFETY: prctl reads no memory for this option.
         assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, dumpable, 0, 0, 0) }, 0);
     }
+    if role == "filtered" && exchange.rank() == exchange.size() - 1 {
+        forbid_kernel_copies();
+    }
     let job = Rc::new(Job::together(&mut exchange, settings).unwrap());
     let mut rank = Rank { job: Rc::clone(&job), exchange };
     match role {
@@ -44,6 +47,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "given-back" => rank.given_back(),
         "registered" => rank.registered(),
         "side-by-side" => rank.side_by_side(),
+        "beside-the-engine" => rank.beside_the_engine(),
         "register-churn" => rank.register_churn(),
         "refused" => rank.refused(),
         "forked" => rank.forked(),
@@ -51,6 +55,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "register-in-vain" => rank.register_in_vain(),
         "without" => rank.without(set),
         "guarded" => rank.guarded(),
+        "filtered" => rank.filtered(),
         _ => panic!("no such role: {role}"),
     }
     rank.meet();
@@ -63,6 +68,29 @@ fn drop_to_nobody() {
         nix::unistd::setgid(65534.into()).unwrap();
         nix::unistd::setuid(65534.into()).unwrap();
     }
+}
+
+/// As containers do: the calls fail with EPERM from now on.
+fn forbid_kernel_copies() {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf: 0, k };
+    let jump = |number: libc::c_long, over: u8| libc::sock_filter {
+        jt: over,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, u32::try_from(number).unwrap())
+    };
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0), // the system call's number
+        jump(libc::SYS_process_vm_readv, 2),
+        jump(libc::SYS_process_vm_writev, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        statement(libc::BPF_RET | libc::BPF_K, refuse),
+    ];
+    let program = libc::sock_fprog { len: 5, filter: filter.as_mut_ptr() };
+    // SAFETY: prctl reads no memory for this option.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: the program and its five statements are alive; the kernel copies them.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(set, 0);
 }
 
 /// Pages of a mapping of a role's own; unmapped when it goes.
@@ -201,6 +229,35 @@ impl Rank {
         assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
     }
 
+    /// Pages of malloc's, among them those that hold its books and the job.
+    fn beside_the_engine(&mut self) {
+        let job = Rc::as_ptr(&self.job).cast::<u8>().cast_mut();
+        for _ in 0..20 {
+            self.register(job.wrapping_add(8), 1).unwrap();
+            self.register(job, size_of::<Job>()).unwrap();
+            let what = self.job.reach().describe(job, size_of::<Job>());
+            assert!(what.is_shared());
+            drop((0..100).map(|bytes| vec![1_u8; 17 * bytes]).collect::<Vec<_>>());
+            self.unregister(job).unwrap();
+            self.unregister(job.wrapping_add(8)).unwrap();
+        }
+        let mut buffers: Vec<Vec<u8>> = (0..200).map(|bytes| vec![0; 1 + 89 * bytes]).collect();
+        for buffer in &mut buffers {
+            fill(buffer);
+        }
+        let mut order: Vec<usize> = (0..200).map(|i| i * 77 % 200).collect();
+        for &index in &order {
+            self.register(buffers[index].as_mut_ptr(), buffers[index].len()).unwrap();
+        }
+        order.reverse();
+        for index in order {
+            assert!(buffers[index].iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+            self.unregister(buffers[index].as_mut_ptr()).unwrap();
+            assert!(buffers[index].iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+            buffers[index] = vec![0; 1000];
+        }
+    }
+
     fn register_churn(&mut self) {
         let page = page_bytes();
         let mut pages = Pages::new(8);
@@ -282,10 +339,13 @@ impl Rank {
         let shared = SharedVec::<u8>::zeroed(&self.job, 10_000).unwrap();
         let all = self.describe(buffer, bytes);
         if own == 0 {
+            let (reader, writer) = nix::unistd::pipe().unwrap();
             // SAFETY: the child only works on memory and leaves by `_exit`.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                let seen = pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i));
+                // What the parent writes beside its buffer, for instance malloc's books, is not seen here.
+                let told = nix::unistd::read(&reader, &mut [0]) == Ok(1);
+                let seen = told && pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i));
                 pages.slice().fill(255);
                 let written = pages.slice().iter().all(|&byte| byte == 255);
                 // What belongs to the parent is left alone.
@@ -294,10 +354,17 @@ impl Rank {
                 // SAFETY: ends the child at once.
                 unsafe { libc::_exit(if seen && written && refused { 0 } else { 1 }) };
             }
+            for at in [page + 10, 3 * page + 110] {
+                pages.slice()[at] = 252;
+            }
+            nix::unistd::write(&writer, &[1]).unwrap();
             let mut status = 0;
             // SAFETY: the child's own id; the status is there to be written.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+            for at in [page + 10, 3 * page + 110] {
+                pages.slice()[at] = pattern(at);
+            }
             assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
             assert_eq!(self.job.reach().describe(buffer, bytes), all[0]);
             let again = SharedVec::<u8>::zeroed(&self.job, 10_000).unwrap();
@@ -381,11 +448,16 @@ impl Rank {
         let mut large = SharedVec::<u64>::zeroed(&self.job, COUNT).unwrap();
         assert!(small.is_shared() && large.is_shared());
         assert!(large.iter().all(|&word| word == 0));
+        let mut used = SharedVec::<u64>::zeroed(&self.job, 1000).unwrap();
+        used.fill(u64::MAX);
+        drop(used);
+        let again = SharedVec::<u64>::zeroed(&self.job, 2000).unwrap();
+        assert!(again.iter().all(|&word| word == 0), "memory that is used again is cleared");
         large.fill(own as u64);
         // From the middle, so that offsets count.
         let all = self.describe(large[1000..].as_ptr().cast(), 8 * (COUNT - 1000));
         for (rank, what) in all.iter().enumerate().filter(|(rank, _)| *rank != own) {
-            assert!(what.is_shared() && self.job.reach().is_mappable(rank, what));
+            assert!(what.is_shared());
             let words = self.mapped(rank, what, COUNT - 1000);
             assert!(words[size..].iter().all(|word| word.load(Ordering::Relaxed) == rank as u64));
             words[own].store(1000 + own as u64, Ordering::Relaxed);
@@ -405,7 +477,7 @@ impl Rank {
         let mut buffer: Vec<u8> = (0..BYTES).map(|i| u8::try_from((i + own) % 251).unwrap()).collect();
         let all = self.describe(buffer.as_mut_ptr(), BYTES);
         let peer = 1 - own;
-        assert!(!all[peer].is_shared() && !self.job.reach().is_mappable(peer, &all[peer]));
+        assert!(!all[peer].is_shared());
         let Access::Kernel(remote) = self.job.reach().resolve(peer, &all[peer]).unwrap() else { panic!("mapped") };
         let mut copy = vec![0; BYTES - 7];
         // SAFETY: the copy has room.
@@ -554,6 +626,21 @@ impl Rank {
                 assert!(resolve(&ordinary[peer]).is_err());
             }
         }
+        self.meet();
+    }
+
+    /// The last rank may map, but not copy.
+    fn filtered(&mut self) {
+        let methods = self.job.methods();
+        assert!(methods.has(Method::Shared) && !methods.has(Method::Cma), "{methods}");
+        let last = self.job.size() - 1;
+        let verdict = methods.verdict(Method::Cma);
+        assert!(verdict.starts_with(&format!("off: rank {last}: memory of rank")), "{verdict}");
+        assert!(verdict.contains("process_vm_readv is refused (EPERM)") && verdict.contains("seccomp"), "{verdict}");
+        let ordinary = [0_u64; 10];
+        let all = self.describe(ordinary.as_ptr().cast(), 80);
+        let error = self.job.reach().resolve(last - self.number(), &all[last - self.number()]).unwrap_err();
+        assert!(error.to_string().contains("not shared memory"), "{error}");
         self.meet();
     }
 
