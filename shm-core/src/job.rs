@@ -63,6 +63,8 @@ struct Introduction {
     quota: Option<f64>,
     /// Whether the kernel lets it take part in `membarrier`.
     membarrier: bool,
+    /// Size of the last cache of its machine.
+    last_cache_bytes: usize,
     /// What its peers may try to reach.
     offered: Offered,
 }
@@ -128,7 +130,8 @@ impl Job {
             patience,
             own_cores,
             shares_core,
-            last_cache_bytes: cache::last_level_bytes(),
+            // Decides forms, so all ranks take the same.
+            last_cache_bytes: peers[0].last_cache_bytes,
             placement,
         };
         job.status(rank).pid.store(std::process::id(), Ordering::Relaxed);
@@ -378,6 +381,7 @@ impl Introduction {
             cores,
             quota: affinity::cgroup_quota(),
             membarrier: futex::register_barrier(),
+            last_cache_bytes: cache::last_level_bytes(),
             offered: offer.offered(),
         })
     }
@@ -386,15 +390,16 @@ impl Introduction {
         let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
         let quota = self.quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
         let cores = cores.join(",");
-        let Self { node, pid, settings, membarrier, offered, .. } = self;
-        format!("{node}\n{pid}\n{settings}\n{cores}\n{quota}\n{membarrier}\n{}", offered.to_text())
+        let Self { node, pid, settings, membarrier, last_cache_bytes, offered, .. } = self;
+        format!("{node}\n{pid}\n{settings}\n{cores}\n{quota}\n{membarrier} {last_cache_bytes}\n{}", offered.to_text())
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let lines: Vec<&str> = text.split('\n').collect();
         let parsed = match lines[..] {
-            [node, pid, settings, cores, quota, membarrier, offered] => {
+            [node, pid, settings, cores, quota, features, offered] => {
+                let (membarrier, last_cache_bytes) = features.split_once(' ').unwrap_or((features, ""));
                 pid.parse().ok().zip(Offered::from_text(offered)).map(|(pid, offered)| Self {
                     node: node.to_owned(),
                     pid,
@@ -402,6 +407,7 @@ impl Introduction {
                     cores: cores.split(',').filter_map(|core| core.parse().ok()).collect(),
                     quota: quota.parse().ok(),
                     membarrier: membarrier == "true",
+                    last_cache_bytes: last_cache_bytes.parse().unwrap_or(0),
                     offered,
                 })
             }
@@ -479,6 +485,7 @@ mod tests {
             cores: cores.to_vec(),
             quota: None,
             membarrier: true,
+            last_cache_bytes: 32 << 20,
             offered: Offered::from_text("1 2 3:4").expect("well formed"),
         }
     }

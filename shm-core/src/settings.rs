@@ -18,7 +18,7 @@ pub struct Settings {
     /// Largest pipelined piece of a message; `None` chooses by its length.
     pub chunk_bytes: Option<usize>,
     /// Reductions of smaller vectors let every rank read every vector; larger ones are reduced by
-    /// slices (by two ranks from 128 times this size on; reduce only where every rank has a core).
+    /// slices (by two ranks from 32 times this size on; reduce only where every rank has a core).
     pub slice_min_bytes: usize,
     /// When a collective works on the ranks' own buffers in place of cells.
     pub single_copy: Single,
@@ -99,7 +99,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
     ("methods", "how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
     ("chunk_bytes", "largest pipelined piece of a message: auto, or a power of two from 4096 to 65536"),
-    ("slice_min_bytes", "from this size on, reductions are shared out by slices (two ranks: 128 times)"),
+    ("slice_min_bytes", "from this size on, reductions are shared out by slices (two ranks: 32 times)"),
     ("single_copy", "when ranks work on each other's own buffers: if_shared, by_kernel (always, by cma) or never"),
     ("single_copy_min_bytes", "smaller vectors always go through cells"),
     ("past_caches", "whether payloads enter cells by non-temporal stores: auto (measured as it goes), 0 or 1"),

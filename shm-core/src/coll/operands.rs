@@ -19,6 +19,7 @@ struct Reached {
     send: Access,
     /// `None` where it receives nothing.
     recv: Option<Access>,
+    in_place: bool,
 }
 
 /// All ranks' vectors in one operation.
@@ -93,10 +94,11 @@ impl Operands {
         let (mut send, mut recv) = ([0; Described::WORDS], [0; Described::WORDS]);
         send.copy_from_slice(&words[1..=Described::WORDS]);
         recv.copy_from_slice(&words[1 + Described::WORDS..]);
+        let in_place = send == recv;
         let send = reach.resolve(world, &Described::from_words(send))?;
         let receives = recv.iter().any(|&word| word != 0);
         let recv = receives.then(|| reach.resolve(world, &Described::from_words(recv))).transpose()?;
-        self.reached[rank] = Some(Reached { send, recv });
+        self.reached[rank] = Some(Reached { send, recv, in_place });
         Ok(())
     }
 
@@ -111,6 +113,12 @@ impl Operands {
     /// True if the vectors of all ranks are reached where they are; known once all have told.
     pub(crate) fn all_are_reached(&self, ring: &Ring) -> bool {
         self.own && ring.peers().iter().all(|&peer| self.send(peer).is_some())
+    }
+
+    /// True if a rank whose vectors are reached, or this one, receives where it sends.
+    pub(crate) fn any_in_place(&self, ring: &Ring, call: &Call<'_>) -> bool {
+        let peer_is = |&peer: &usize| self.reached[peer].is_some_and(|reached| reached.in_place);
+        std::ptr::eq(call.send, call.recv) || ring.peers().iter().any(peer_is)
     }
 
     /// Where `rank`'s vector to send is, if not in cells.

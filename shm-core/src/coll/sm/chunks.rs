@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::call::Call;
+use crate::call::{Call, Collective};
 use crate::ring::Ring;
 
 /// Pieces of a message that are pipelined; all but the last are equally long.
@@ -17,7 +17,7 @@ impl Chunks {
     /// Chunks of at most the configured size, of which at least `spans` fit into the ring.
     pub(crate) fn new(ring: &mut Ring, call: &Call<'_>, spans: usize) -> Self {
         ring.mark();
-        let chosen = ring.job().settings().chunk_bytes.unwrap_or_else(|| by_length(call.bytes()));
+        let chosen = ring.job().settings().chunk_bytes.unwrap_or_else(|| by_length(call));
         let chunk_bytes = chosen.min(ring.largest(spans));
         Self { total_bytes: call.bytes(), chunk_bytes, element_bytes: call.datatype.size() }
     }
@@ -52,9 +52,11 @@ impl Chunks {
     }
 }
 
-/// A sixteenth of the message, between what hides a flag's way and what the first caches hold.
-fn by_length(bytes: usize) -> usize {
-    (bytes / 16).clamp(16 * 1024, 64 * 1024).next_power_of_two()
+/// Part of the message, between what hides a flag's way and what the first caches hold. A bcast's readers can
+/// do nothing before the first chunk is there; a reduction's ranks all have theirs.
+fn by_length(call: &Call<'_>) -> usize {
+    let parts = if call.collective == Collective::Bcast { 16 } else { 2 };
+    (call.bytes() / parts).clamp(16 * 1024, 64 * 1024).next_power_of_two()
 }
 
 #[cfg(test)]

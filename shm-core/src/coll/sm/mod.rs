@@ -73,7 +73,7 @@ pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
         }
         Collective::Reduce | Collective::Allreduce => {
             // Slices save reading only from three ranks on; two gain from them when chunks leave the cache.
-            let least = if size == 2 { settings.slice_min_bytes.saturating_mul(128) } else { settings.slice_min_bytes };
+            let least = if size == 2 { settings.slice_min_bytes.saturating_mul(32) } else { settings.slice_min_bytes };
             if bytes < least { Form::Direct } else { Form::Slice }
         }
     }

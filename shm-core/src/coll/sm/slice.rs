@@ -38,7 +38,10 @@ enum Shares {
     Slices,
     /// The root all of it: where few ranks reduce through cells, sharing out costs more than it saves.
     Root,
-    /// Known when all ranks' news are: slices if all vectors are reached where they are, else the root.
+    /// Each of two ranks all of it for itself: no line of a result is read by one and written by the other.
+    Everybody,
+    /// Known when all ranks' news are: for a reduce, slices if all vectors are reached where they are, else
+    /// the root; for an allreduce, everybody if that and none is in place, else slices.
     Unknown,
 }
 
@@ -77,6 +80,11 @@ impl<'a> Reduce<'a> {
         let shares = match call.collective {
             Collective::Reduce if root_keeps_up(ring) && operands.own_are_reached() => Shares::Unknown,
             Collective::Reduce if root_keeps_up(ring) => Shares::Root,
+            Collective::Allreduce
+                if ring.size() == 2 && operands.own_are_reached() && !ring.is_beyond_caches(call.bytes()) =>
+            {
+                Shares::Unknown
+            }
             _ => Shares::Slices,
         };
         let lends_results = call.collective == Collective::Reduce || call.bytes() >= LEND_RESULTS_BYTES;
@@ -114,6 +122,7 @@ impl<'a> Reduce<'a> {
         match self.shares {
             Shares::Root if rank == self.call.root => 0..self.chunks.bytes(chunk),
             Shares::Root => 0..0,
+            Shares::Everybody => 0..self.chunks.bytes(chunk),
             Shares::Slices | Shares::Unknown => self.chunks.slice(chunk, rank, ring.size()),
         }
     }
@@ -167,7 +176,7 @@ impl<'a> Reduce<'a> {
             self.operands.learn_all(ring, parts)?;
             ring.all_have_reached(parts.step);
             if self.shares == Shares::Unknown {
-                self.shares = if self.operands.all_are_reached(ring) { Shares::Slices } else { Shares::Root };
+                self.shares = self.decide(ring);
                 return Ok(true);
             }
         }
@@ -179,11 +188,22 @@ impl<'a> Reduce<'a> {
         Ok(self.finish_chunk(ring, results))
     }
 
+    /// What all ranks conclude from all ranks' news.
+    fn decide(&self, ring: &Ring) -> Shares {
+        let all_reached = self.operands.all_are_reached(ring);
+        match self.call.collective {
+            Collective::Reduce if !all_reached => Shares::Root,
+            Collective::Reduce => Shares::Slices,
+            _ if all_reached && !self.operands.any_in_place(ring, &self.call) => Shares::Everybody,
+            _ => Shares::Slices,
+        }
+    }
+
     /// This rank has reduced its share of a chunk; others' results concern it only if it receives.
     fn finish_chunk(&mut self, ring: &mut Ring, results: Span) -> bool {
         self.reduced += 1;
         self.next_part = 0;
-        if !self.receives || self.shares == Shares::Root {
+        if !self.receives || self.shares != Shares::Slices {
             ring.consumed(results.end());
             self.done = self.reduced;
         }
