@@ -204,7 +204,9 @@ impl Mirror {
             .pagemap
             .as_ref()
             .is_some_and(|pagemap| pagemap.read_exact_at(entries, 8 * (chunk.start / page) as u64).is_ok());
-        let touched = |index: usize| !known || entries[8 * index..][..8] != [0; 8];
+        // Of a page's eight bytes the top two bits: it is in memory, it is swapped out.
+        let has_content = if cfg!(target_endian = "little") { 7 } else { 0 };
+        let touched = |index: usize| !known || entries[8 * index + has_content] & 0xc0 != 0;
         let mut index = 0;
         while index < chunk.len() / page {
             let first = index;
