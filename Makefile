@@ -29,8 +29,10 @@ help: ## list the targets
 # ---- system packages ---------------------------------------------------------------------------
 
 # What is needed and the Debian package that has it: C and C++ compilers, Fortran, pkg-config, and
-# Hydra's mpiexec (Debian's package `hydra` is something else).
+# Hydra's mpiexec (Debian's package `hydra` is something else); then the libraries, as pkg-config
+# knows them.
 NEEDED := cc:gcc c++:g++ gfortran:gfortran pkg-config:pkg-config mpiexec.hydra:mpich
+NEEDED_LIBRARIES := hwloc:libhwloc-dev
 
 .PHONY: deps
 deps: ## install what is missing of the system packages (apt), nothing else
@@ -39,6 +41,9 @@ deps: ## install what is missing of the system packages (apt), nothing else
 	packages=(); \
 	for pair in $(NEEDED); do \
 	    command -v "$${pair%%:*}" > /dev/null || packages+=("$${pair##*:}"); \
+	done; \
+	for pair in $(NEEDED_LIBRARIES); do \
+	    pkg-config --exists "$${pair%%:*}" 2> /dev/null || packages+=("$${pair##*:}"); \
 	done; \
 	[ $${#packages[@]} -gt 0 ] || exit 0; \
 	command -v apt-get > /dev/null || { \

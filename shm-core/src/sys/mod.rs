@@ -7,6 +7,7 @@ pub mod cache;
 pub mod clock;
 pub mod fork;
 pub mod futex;
+pub mod hwloc;
 pub mod limits;
 pub mod map;
 pub mod pages;
