@@ -219,6 +219,7 @@ impl LocalComm {
             "communicator {}: {} ranks of one node, this is rank {}\n\
              memory: {} (tried in order: {})\n\
              waiting: {}\n\
+             hierarchy: {} ({})\n\
              {}\
              cico: {} cells of {} bytes a rank\n\
              settings: {}\n",
@@ -228,6 +229,8 @@ impl LocalComm {
             job.backing(),
             crate::job::backings(job.settings()).iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             job.placement(),
+            job.hierarchy().of_ranks(self.world()),
+            job.hierarchy_origin(),
             job.reach().in_words(),
             self.ring.cell_count(),
             self.ring.cell_bytes(),

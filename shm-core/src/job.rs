@@ -22,6 +22,7 @@ use crate::settings::Settings;
 use crate::sync::{Ordering, Patience};
 use crate::sys::pidfd::{PidFd, ended};
 use crate::sys::{affinity, cache, clock, futex, map};
+use crate::topo::{Hierarchy, Level, Locality};
 pub(crate) use record::Reason;
 
 /// Most ranks on one node.
@@ -51,6 +52,7 @@ pub struct Job {
     shares_core: Vec<bool>,
     last_cache_bytes: usize,
     placement: String,
+    locality: Locality,
 }
 
 /// What every rank tells the others at start-up.
@@ -67,6 +69,8 @@ struct Introduction {
     last_cache_bytes: usize,
     /// What its peers may try to reach.
     offered: Offered,
+    /// The topology, in rank 0's.
+    topology: String,
 }
 
 impl Job {
@@ -83,12 +87,14 @@ impl Job {
         }
         // Lives until the verdicts are in.
         let offer = Offer::make(settings.methods, random());
-        let own = Introduction::own(&settings, &offer)?;
+        let own = Introduction::own(&settings, &offer, Locality::card(rank, size, &settings))?;
         let words = exchange.allgather(own.to_text().as_bytes()).map_err(|e| Error::Startup(e.to_string()))?;
         let peers: Vec<Introduction> = words.iter().map(|w| Introduction::from_text(w)).collect::<Result<_>>()?;
         agree(&peers)?;
         let shares_core = peers.iter().map(|p| p.cores.iter().any(|core| own.cores.contains(core))).collect();
         let (own_cores, patience, placement) = placement(&peers, &settings);
+        let masks: Vec<&[usize]> = peers.iter().map(|peer| &peer.cores[..]).collect();
+        let locality = Locality::agree(&peers[0].topology, &masks, &settings)?;
 
         let status_at = size_of::<Header>() + size_of::<JobFlags>();
         let tables_at = status_at + size * size_of::<RankStatus>();
@@ -133,6 +139,7 @@ impl Job {
             // Decides forms, so all ranks take the same.
             last_cache_bytes: peers[0].last_cache_bytes,
             placement,
+            locality,
         };
         job.status(rank).pid.store(std::process::id(), Ordering::Relaxed);
         job.status(rank).state.store(RUNNING, Ordering::Release);
@@ -194,6 +201,24 @@ impl Job {
     #[inline]
     pub(crate) fn reach(&self) -> &Reach {
         &self.reach
+    }
+
+    /// The ranks in groups, by what they share; the same on every rank.
+    #[must_use]
+    pub fn hierarchy(&self) -> &Hierarchy {
+        self.locality.hierarchy()
+    }
+
+    /// Where the hierarchy comes from, or why it is flat.
+    #[must_use]
+    pub fn hierarchy_origin(&self) -> &str {
+        self.locality.origin()
+    }
+
+    /// How near this rank and world rank `rank` are.
+    #[must_use]
+    pub fn distance(&self, rank: usize) -> Level {
+        self.hierarchy().distance(self.rank, rank)
     }
 
     /// The kind of memory that all ranks could map.
@@ -370,7 +395,7 @@ pub(crate) fn backings(settings: &Settings) -> Vec<Backing> {
 }
 
 impl Introduction {
-    fn own(settings: &Settings, offer: &Offer) -> Result<Self> {
+    fn own(settings: &Settings, offer: &Offer, topology: String) -> Result<Self> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let pids = fs::read_link("/proc/self/ns/pid").map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
         let cores = affinity::allowed_cores()?;
@@ -383,6 +408,7 @@ impl Introduction {
             membarrier: futex::register_barrier(),
             last_cache_bytes: cache::last_level_bytes(),
             offered: offer.offered(),
+            topology,
         })
     }
 
@@ -390,15 +416,16 @@ impl Introduction {
         let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
         let quota = self.quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
         let cores = cores.join(",");
-        let Self { node, pid, settings, membarrier, last_cache_bytes, offered, .. } = self;
-        format!("{node}\n{pid}\n{settings}\n{cores}\n{quota}\n{membarrier} {last_cache_bytes}\n{}", offered.to_text())
+        let Self { node, pid, settings, membarrier, last_cache_bytes, offered, topology, .. } = self;
+        let offered = offered.to_text();
+        format!("{node}\n{pid}\n{settings}\n{cores}\n{quota}\n{membarrier} {last_cache_bytes}\n{topology}\n{offered}")
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(bytes);
         let lines: Vec<&str> = text.split('\n').collect();
         let parsed = match lines[..] {
-            [node, pid, settings, cores, quota, features, offered] => {
+            [node, pid, settings, cores, quota, features, topology, offered] => {
                 let (membarrier, last_cache_bytes) = features.split_once(' ').unwrap_or((features, ""));
                 pid.parse().ok().zip(Offered::from_text(offered)).map(|(pid, offered)| Self {
                     node: node.to_owned(),
@@ -408,6 +435,7 @@ impl Introduction {
                     quota: quota.parse().ok(),
                     membarrier: membarrier == "true",
                     last_cache_bytes: last_cache_bytes.parse().unwrap_or(0),
+                    topology: topology.to_owned(),
                     offered,
                 })
             }
@@ -487,6 +515,7 @@ mod tests {
             membarrier: true,
             last_cache_bytes: 32 << 20,
             offered: Offered::from_text("1 2 3:4").expect("well formed"),
+            topology: String::new(),
         }
     }
 
@@ -515,9 +544,11 @@ mod tests {
     #[test]
     fn introductions_survive_their_text() {
         let offer = Offer::make(Settings::default().methods, 7);
-        let own = Introduction::own(&Settings::default(), &offer).expect("this process has an affinity mask");
+        let own = Introduction::own(&Settings::default(), &offer, "0:0.0.0.0".into());
+        let own = own.expect("this process has an affinity mask");
         let again = Introduction::from_text(own.to_text().as_bytes()).expect("what was written can be read");
-        assert_eq!((again.pid, again.cores, again.node), (own.pid, own.cores, own.node));
+        let told = |words: &Introduction| (words.pid, words.cores.clone(), words.node.clone(), words.topology.clone());
+        assert_eq!(told(&again), told(&own));
         assert_eq!(again.offered, own.offered);
         assert!(Introduction::from_text(b"something else").is_err());
     }

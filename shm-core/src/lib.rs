@@ -33,6 +33,8 @@ pub mod settings;
 #[cfg(not(loom))]
 pub mod sys;
 #[cfg(not(loom))]
+pub mod topo;
+#[cfg(not(loom))]
 pub mod tree;
 #[cfg(not(loom))]
 mod waiting;

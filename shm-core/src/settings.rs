@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::copy::MethodSet;
 use crate::segment::Backing;
+use crate::topo::Topology;
 
 /// The settings of the intra-node engine.
 ///
@@ -40,6 +41,9 @@ pub struct Settings {
     pub watchdog_s: f64,
     /// After this many seconds of waiting, end the job with an error; 0 is never.
     pub timeout_s: f64,
+    /// A synthetic description of the machine to use in place of this one's, for tests: ranks are
+    /// taken to be bound to one core of it after the other.
+    pub topology: Option<String>,
 }
 
 /// When a collective works on the ranks' own buffers in place of cells.
@@ -87,6 +91,7 @@ impl Default for Settings {
             yields: None,
             watchdog_s: 30.0,
             timeout_s: 0.0,
+            topology: None,
         }
     }
 }
@@ -108,6 +113,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("spins", "polls before the core is first given away: auto or a number"),
     ("yields", "times that the core is given away before sleeping: auto or a number"),
     ("timeout_s", "seconds of waiting after which the job ends with an error; 0 is never"),
+    ("topology", "machine to place ranks on, for tests: auto, or as \"pack:2 l3:4 core:8\""),
 ];
 
 impl Settings {
@@ -129,6 +135,7 @@ impl Settings {
             "spins" => self.spins = auto_or_number(key, value)?,
             "yields" => self.yields = auto_or_number(key, value)?,
             "timeout_s" => self.timeout_s = seconds(key, value)?,
+            "topology" => self.topology = (value != "auto").then(|| value.to_owned()),
             _ => {
                 let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
                 return Err(format!("unknown key {key:?}: valid keys are {}", keys.join(", ")));
@@ -149,6 +156,9 @@ impl Settings {
         }
         if self.tree_min_ranks < 2 {
             return Err(format!("tree_min_ranks={}: expected a number of at least 2", self.tree_min_ranks));
+        }
+        if let Some(description) = &self.topology {
+            Topology::check_synthetic(description).map_err(|error| format!("topology: {error}"))?;
         }
         match self.spins {
             Some(spins) if spins > MAX_SPINS => Err(format!("spins={spins}: expected auto or at most {MAX_SPINS}")),
@@ -172,6 +182,7 @@ impl Settings {
             "spins" => auto(self.spins),
             "yields" => auto(self.yields),
             "timeout_s" => self.timeout_s.to_string(),
+            "topology" => self.topology.clone().unwrap_or_else(|| "auto".to_owned()),
             _ => return None,
         })
     }
@@ -259,5 +270,7 @@ mod tests {
             let error = settings.set(key, value).expect_err("a bad value");
             assert!(error.contains("expected"), "{error}");
         }
+        let error = Settings::default().set("topology", "pack:2 cores").expect_err("a bad value");
+        assert!(error.contains("\"cores\"") && error.contains("pack:2 l3:4 core:8"), "{error}");
     }
 }

@@ -103,9 +103,11 @@ impl RawTopology {
         // SAFETY: the topology is valid and not yet loaded.
         let code = unsafe { hwloc_topology_set_all_types_filter(self.0.as_ptr(), KEEP_NONE) };
         check("hwloc_topology_set_all_types_filter", code)?;
-        for kind in kinds {
+        // A NUMA node that is not a socket nor a cache's cores has its processors from a group.
+        let filters = kinds.iter().map(|kind| (kind.code(), KEEP_ALL)).chain([(GROUP, KEEP_STRUCTURE)]);
+        for (kind, filter) in filters {
             // SAFETY: as above.
-            let code = unsafe { hwloc_topology_set_type_filter(self.0.as_ptr(), kind.code(), KEEP_ALL) };
+            let code = unsafe { hwloc_topology_set_type_filter(self.0.as_ptr(), kind, filter) };
             check("hwloc_topology_set_type_filter", code)?;
         }
         Ok(())
@@ -240,6 +242,8 @@ fn check(api: &'static str, code: c_int) -> Result<()> {
 
 const KEEP_ALL: c_int = 0;
 const KEEP_NONE: c_int = 1;
+const KEEP_STRUCTURE: c_int = 2;
+const GROUP: c_int = 12;
 const INCLUDE_DISALLOWED: c_ulong = 1;
 const BLACKLIST: c_ulong = 1;
 
@@ -293,6 +297,13 @@ mod tests {
         assert_eq!(of(Kind::InstructionCache(1))[7].bytes, 16 << 10);
         assert_eq!(of(Kind::Core)[5].processors, [10, 11]);
         assert_eq!(*of(Kind::Processor)[9], expected(Kind::Processor, 9, &[9], 0));
+    }
+
+    #[test]
+    fn numa_nodes_without_a_cache_of_their_own_have_their_processors() {
+        let nodes = objects(Source::Synthetic("pack:2 numa:2 l3:2 core:1 pu:1"), &[Kind::Numa, Kind::Core]).unwrap();
+        let nodes: Vec<_> = nodes.into_iter().filter(|object| object.kind == Kind::Numa).collect();
+        assert_eq!(nodes.iter().map(|node| &node.processors[..]).collect::<Vec<_>>(), [[0, 1], [2, 3], [4, 5], [6, 7]]);
     }
 
     #[test]
