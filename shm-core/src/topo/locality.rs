@@ -4,6 +4,9 @@
 //! kernel at the same time. What every rank computes depends on rank 0's answer, on the masks that all
 //! have exchanged, and on settings that are the same everywhere.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use super::{Hierarchy, Place, Topology};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -76,10 +79,14 @@ fn places(topology: &Topology, masks: &[&[usize]], imagined: bool) -> std::resul
         let cores = topology.one_per_core();
         return cores.iter().cycle().take(masks.len()).map(|&core| Place::of(topology, &[core])).collect();
     }
-    let place = |(rank, mask): (usize, &&[usize])| {
-        Place::of(topology, mask).map_err(|reason| format!("of rank {rank}'s place: {reason}"))
-    };
-    masks.iter().enumerate().map(place).collect()
+    // Ranks that are not bound have the same mask, and there may be many processors in it.
+    let mut known: BTreeMap<&[usize], Place> = BTreeMap::new();
+    for (rank, mask) in masks.iter().enumerate() {
+        if let Entry::Vacant(place) = known.entry(mask) {
+            place.insert(Place::of(topology, mask).map_err(|why| format!("rank {rank} has no place: {why}"))?);
+        }
+    }
+    Ok(masks.iter().map(|mask| known[mask].clone()).collect())
 }
 
 fn flat(size: usize) -> Hierarchy {
@@ -110,7 +117,7 @@ mod tests {
         let card = Topology::synthetic("pack:2 core:2").unwrap().to_text();
         let masks: [&[usize]; 2] = [&[0], &[7]];
         for (card, reason) in [
-            (card.as_str(), "rank 1's place"),
+            (card.as_str(), "rank 1 has no place: it may run on processor 7"),
             ("!hwloc_topology_load failed", "load failed"),
             ("0:x", "cannot be read"),
         ] {
