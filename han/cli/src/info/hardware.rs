@@ -1,19 +1,15 @@
-//! Cores, caches and NUMA nodes, as the kernel describes them under `/sys`.
+//! Sockets, NUMA nodes and caches, as hwloc finds them, and what this process may use of them.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use shm_core::sys::affinity;
+use shm_core::sys::hwloc::{Kind, Object, Source, objects};
+use shm_core::topo::{Hierarchy, Topology};
 
+use super::placement::Ranks;
 use super::{Result, bytes_text, plain_table, ranges_text};
-
-/// Where the kernel describes the cores.
-const CORES: &str = "/sys/devices/system/cpu";
-/// Where it describes the NUMA nodes.
-const NODES: &str = "/sys/devices/system/node";
 
 #[derive(Serialize)]
 pub(super) struct Hardware {
@@ -23,6 +19,8 @@ pub(super) struct Hardware {
     sockets: usize,
     numa_nodes: Vec<Node>,
     caches: Vec<Cache>,
+    /// The groups of as many ranks as there are cores to use.
+    hierarchy: String,
 }
 
 #[derive(Serialize)]
@@ -32,32 +30,36 @@ struct Node {
 }
 
 /// One cache and the cores behind it.
-#[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Serialize)]
 struct Cache {
-    level: u32,
-    kind: String,
+    level: u8,
+    kind: &'static str,
     cores: String,
-    bytes: usize,
+    bytes: u64,
 }
 
 impl Hardware {
     /// # Errors
-    /// The affinity mask cannot be read; what is missing under `/sys` is left out.
+    /// The affinity mask cannot be read, or hwloc fails.
     pub(super) fn read() -> Result<Self> {
+        let caches = (1..=3).flat_map(|level| [Kind::Cache(level), Kind::InstructionCache(level)]);
+        let caches = caches.chain([Kind::Cache(4), Kind::Cache(5)]);
+        let kinds: Vec<Kind> = [Kind::Processor, Kind::Socket, Kind::Numa].into_iter().chain(caches).collect();
+        let found = objects(Source::ThisMachine, &kinds)?;
         let allowed = affinity::allowed_cores()?;
-        let core_dir = |core: &usize| Path::new(CORES).join(format!("cpu{core}"));
-        let sockets: BTreeSet<_> =
-            allowed.iter().filter_map(|core| text(&core_dir(core).join("topology/physical_package_id"))).collect();
-        let caches: BTreeSet<_> = allowed.iter().flat_map(|core| caches(&core_dir(core).join("cache"))).collect();
+        let of = |kind: Kind| found.iter().filter(move |object| object.kind == kind);
+        let usable = |object: &&Object| object.processors.iter().any(|processor| allowed.contains(processor));
+        let mut online: Vec<usize> = of(Kind::Processor).map(|processor| processor.number).collect();
+        online.sort_unstable();
+        let node = |node: &Object| Node { node: node.number, cores: ranges_text(&node.processors) };
+        let hierarchy = Ranks::bound(&Topology::of_this_machine()?.restricted_to(&allowed), &allowed, None)?;
         Ok(Self {
-            online: text(&Path::new(CORES).join("online")).unwrap_or_default(),
+            online: ranges_text(&online),
             cgroup_quota: affinity::cgroup_quota(),
-            sockets: sockets.len(),
-            numa_nodes: numbered(Path::new(NODES), "node")
-                .into_iter()
-                .filter_map(|(node, path)| Some(Node { node, cores: text(&path.join("cpulist"))? }))
-                .collect(),
-            caches: caches.into_iter().collect(),
+            sockets: of(Kind::Socket).filter(usable).count(),
+            numa_nodes: of(Kind::Numa).map(node).collect(),
+            caches: found.iter().filter(usable).filter_map(Cache::of).collect(),
+            hierarchy: Hierarchy::to_string(hierarchy.hierarchy()),
             allowed,
         })
     }
@@ -72,13 +74,26 @@ impl Hardware {
         for node in &self.numa_nodes {
             write!(out, " {} (cores {})", node.node, node.cores)?;
         }
-        writeln!(out)?;
+        writeln!(out, "\nHierarchy of one rank per core: {} (its tree: `han info --root 0`)", self.hierarchy)?;
         let mut table = plain_table(&["cache", "size", "shared by cores"]);
         for cache in &self.caches {
-            let name = format!("L{} {}", cache.level, cache.kind.to_lowercase());
-            table.add_row([&name, &bytes_text(cache.bytes), &cache.cores]);
+            let name = format!("L{} {}", cache.level, cache.kind);
+            let bytes = usize::try_from(cache.bytes).unwrap_or(usize::MAX);
+            table.add_row([&name, &bytes_text(bytes), &cache.cores]);
         }
         Ok(writeln!(out, "{table}")?)
+    }
+}
+
+impl Cache {
+    fn of(object: &Object) -> Option<Self> {
+        let (level, kind) = match object.kind {
+            Kind::Cache(1) => (1, "data"),
+            Kind::Cache(level) => (level, "unified"),
+            Kind::InstructionCache(level) => (level, "instruction"),
+            _ => return None,
+        };
+        Some(Self { level, kind, cores: ranges_text(&object.processors), bytes: object.bytes })
     }
 }
 
@@ -87,50 +102,6 @@ pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let model = model.map_or(std::env::consts::ARCH, |(_, name)| name.trim());
-    let kernel = text(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
-    format!("{model}, Linux {kernel}")
-}
-
-/// The caches that one core's directory lists.
-fn caches(dir: &Path) -> Vec<Cache> {
-    let cache = |(_, path): (usize, PathBuf)| {
-        Some(Cache {
-            level: text(&path.join("level"))?.parse().ok()?,
-            kind: text(&path.join("type"))?,
-            cores: text(&path.join("shared_cpu_list"))?,
-            bytes: crate::bench::stats::parse_bytes(&text(&path.join("size"))?).ok()?,
-        })
-    };
-    numbered(dir, "index").into_iter().filter_map(cache).collect()
-}
-
-/// Entries of `dir` called `prefix` and a number, by number.
-fn numbered(dir: &Path, prefix: &str) -> Vec<(usize, PathBuf)> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let number = |entry: fs::DirEntry| {
-        let name = entry.file_name();
-        Some((name.to_str()?.strip_prefix(prefix)?.parse().ok()?, entry.path()))
-    };
-    let mut found: Vec<_> = entries.flatten().filter_map(number).collect();
-    found.sort();
-    found
-}
-
-fn text(path: &Path) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbered_entries_come_in_order_and_alone() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        for name in ["node10", "node2", "node", "nodes", "online", "node-1"] {
-            fs::create_dir(dir.path().join(name)).expect("writable");
-        }
-        let numbers: Vec<_> = numbered(dir.path(), "node").into_iter().map(|(number, _)| number).collect();
-        assert_eq!(numbers, [2, 10]);
-    }
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{model}, Linux {}", kernel.trim())
 }

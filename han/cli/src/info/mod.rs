@@ -1,7 +1,9 @@
 //! `han info`: what this machine offers and what this version would make of it: cores and caches,
-//! reduction kernels, ways to share memory with the verdict of a trial, network, configuration.
+//! reduction kernels, ways to share memory with the verdict of a trial, network, configuration. Or how
+//! ranks form groups and trees on this machine or on one that is described.
 
 mod hardware;
+mod placement;
 mod trial;
 
 use std::io::Write;
@@ -31,6 +33,8 @@ pub(crate) struct Args {
     /// This process is the second rank of a trial; set by the process that starts it
     #[arg(long, hide = true)]
     trial_peer: bool,
+    #[command(flatten)]
+    placement: placement::Args,
 }
 
 /// Runs the subcommand.
@@ -39,7 +43,11 @@ pub(crate) fn main(args: Args) -> ExitCode {
         // The other side says what went wrong.
         return if trial::serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let outcome = Info::gather().and_then(|info| if args.json { info.print_json() } else { info.print() });
+    let outcome = if args.placement.given() {
+        args.placement.show(args.json)
+    } else {
+        Info::gather().and_then(|info| if args.json { info.print_json() } else { info.print() })
+    };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
