@@ -1,11 +1,13 @@
 //! What the machine is made of, from hwloc: sockets, NUMA nodes, caches, cores, as owned values.
 //!
+//! The library is opened when it is first asked, not linked: one rank of a job asks, the others need
+//! not load it (nor libudev, nor hwloc's plugins), and programs with `libhan.a` within link statically.
 //! The dozen functions that this takes are declared here. The crate `hwloc2` (2.2.0) keeps its own
 //! private and offers neither synthetic descriptions, nor XML, nor filters, and its printing writes
 //! beyond its buffer; `hwlocality` is an alpha version that needs libudev's headers to link.
 #![allow(unsafe_code)] // hwloc is a C library
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulong, c_void};
 use std::io;
 use std::ptr::NonNull;
 
@@ -58,14 +60,17 @@ pub struct Object {
 /// that every process of a machine finds the same.
 ///
 /// # Errors
-/// The call that failed; hwloc refuses the description; another hwloc than version 2.
+/// The library is missing, or another hwloc than version 2; the call that failed; hwloc refuses the
+/// description.
 pub fn objects(source: Source<'_>, kinds: &[Kind]) -> Result<Vec<Object>> {
-    let version = api_version();
+    let hwloc = Functions::load()?;
+    // SAFETY: the function takes nothing and gives a constant.
+    let version = unsafe { (hwloc.get_api_version)() };
     if !(0x2_0100..0x3_0000).contains(&version) {
         let reason = format!("its interface is {version:#x}: version 2.1 to 2.x of the library is needed");
         return Err(Error::System { api: "hwloc", reason });
     }
-    let topology = RawTopology::new()?;
+    let topology = RawTopology::new(&hwloc)?;
     topology.only(kinds)?;
     topology.load(source)?;
     kinds.iter().flat_map(|&kind| topology.objects(kind)).collect()
@@ -86,49 +91,54 @@ impl Kind {
 }
 
 /// Owns hwloc's topology.
-struct RawTopology(NonNull<c_void>);
+struct RawTopology<'a> {
+    raw: NonNull<c_void>,
+    hwloc: &'a Functions,
+}
 
-impl RawTopology {
-    fn new() -> Result<Self> {
+impl<'a> RawTopology<'a> {
+    fn new(hwloc: &'a Functions) -> Result<Self> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: hwloc writes a pointer to a new topology, or fails and says so.
-        let code = unsafe { hwloc_topology_init(&raw mut raw) };
+        let code = unsafe { (hwloc.topology_init)(&raw mut raw) };
         check("hwloc_topology_init", code)?;
-        let raw = NonNull::new(raw);
-        raw.map(Self).ok_or_else(|| Error::System { api: "hwloc_topology_init", reason: "no topology".into() })
+        match NonNull::new(raw) {
+            Some(raw) => Ok(Self { raw, hwloc }),
+            None => Err(Error::System { api: "hwloc_topology_init", reason: "no topology".into() }),
+        }
     }
 
     /// Leaves out what is not asked for (hwloc keeps processors and NUMA nodes in any case).
     fn only(&self, kinds: &[Kind]) -> Result<()> {
         // SAFETY: the topology is valid and not yet loaded.
-        let code = unsafe { hwloc_topology_set_all_types_filter(self.0.as_ptr(), KEEP_NONE) };
+        let code = unsafe { (self.hwloc.topology_set_all_types_filter)(self.raw.as_ptr(), KEEP_NONE) };
         check("hwloc_topology_set_all_types_filter", code)?;
         // A NUMA node that is not a socket nor a cache's cores has its processors from a group.
         let filters = kinds.iter().map(|kind| (kind.code(), KEEP_ALL)).chain([(GROUP, KEEP_STRUCTURE)]);
         for (kind, filter) in filters {
             // SAFETY: as above.
-            let code = unsafe { hwloc_topology_set_type_filter(self.0.as_ptr(), kind, filter) };
+            let code = unsafe { (self.hwloc.topology_set_type_filter)(self.raw.as_ptr(), kind, filter) };
             check("hwloc_topology_set_type_filter", code)?;
         }
         Ok(())
     }
 
     fn load(&self, source: Source<'_>) -> Result<()> {
-        let topology = self.0.as_ptr();
+        let topology = self.raw.as_ptr();
         match source {
             Source::ThisMachine => {
                 // The component that asks each processor itself binds this thread to one after the other;
                 // the kernel's own description is enough. Where it is not built in, nothing is lost.
                 // SAFETY: the topology is not yet loaded, the name is a C string.
-                let _ = unsafe { hwloc_topology_set_components(topology, BLACKLIST, c"x86".as_ptr()) };
+                let _ = unsafe { (self.hwloc.topology_set_components)(topology, BLACKLIST, c"x86".as_ptr()) };
                 // SAFETY: the topology is not yet loaded.
-                let code = unsafe { hwloc_topology_set_flags(topology, INCLUDE_DISALLOWED) };
+                let code = unsafe { (self.hwloc.topology_set_flags)(topology, INCLUDE_DISALLOWED) };
                 check("hwloc_topology_set_flags", code)?;
             }
             Source::Synthetic(description) => {
                 let text = c_string("hwloc_topology_set_synthetic", description)?;
                 // SAFETY: the topology is not yet loaded; hwloc only reads the text, during the call.
-                let code = unsafe { hwloc_topology_set_synthetic(topology, text.as_ptr()) };
+                let code = unsafe { (self.hwloc.topology_set_synthetic)(topology, text.as_ptr()) };
                 check("hwloc_topology_set_synthetic", code)?;
             }
             Source::Xml(xml) => {
@@ -136,28 +146,28 @@ impl RawTopology {
                 let length = c_int::try_from(text.as_bytes_with_nul().len()).unwrap_or(c_int::MAX);
                 // SAFETY: the topology is not yet loaded; hwloc reads as many bytes as the text has, with its
                 // closing zero, during the call.
-                let code = unsafe { hwloc_topology_set_xmlbuffer(topology, text.as_ptr(), length) };
+                let code = unsafe { (self.hwloc.topology_set_xmlbuffer)(topology, text.as_ptr(), length) };
                 check("hwloc_topology_set_xmlbuffer", code)?;
             }
         }
         // SAFETY: the topology is configured and not yet loaded.
-        check("hwloc_topology_load", unsafe { hwloc_topology_load(topology) })
+        check("hwloc_topology_load", unsafe { (self.hwloc.topology_load)(topology) })
     }
 
     /// The objects of one kind in logical order. The topology must be loaded.
     fn objects(&self, kind: Kind) -> impl Iterator<Item = Result<Object>> {
         // SAFETY: the topology is loaded. The depth of a kind that it lacks is negative, and counts 0 objects;
         // NUMA nodes have a negative depth as well, of their own.
-        let depth = unsafe { hwloc_get_type_depth(self.0.as_ptr(), kind.code()) };
+        let depth = unsafe { (self.hwloc.get_type_depth)(self.raw.as_ptr(), kind.code()) };
         // SAFETY: as above.
-        let count = unsafe { hwloc_get_nbobjs_by_depth(self.0.as_ptr(), depth) };
+        let count = unsafe { (self.hwloc.get_nbobjs_by_depth)(self.raw.as_ptr(), depth) };
         (0..count).map(move |index| {
             // SAFETY: the topology is loaded; hwloc gives an object of its own, or null.
-            let raw = unsafe { hwloc_get_obj_by_depth(self.0.as_ptr(), depth, index) };
+            let raw = unsafe { (self.hwloc.get_obj_by_depth)(self.raw.as_ptr(), depth, index) };
             // SAFETY: the object lives as long as the topology, which nobody changes, and begins with
             // these fields in every hwloc 2, as `objects` has checked.
             let raw = unsafe { raw.as_ref() };
-            raw.map(|raw| raw.to_owned(kind)).ok_or(Error::System {
+            raw.map(|raw| raw.to_owned(kind, self.hwloc)).ok_or(Error::System {
                 api: "hwloc_get_obj_by_depth",
                 reason: format!("no object {index} of {kind:?}"),
             })
@@ -165,10 +175,10 @@ impl RawTopology {
     }
 }
 
-impl Drop for RawTopology {
+impl Drop for RawTopology<'_> {
     fn drop(&mut self) {
         // SAFETY: this is the only owner, and no object of it is referred to any more.
-        unsafe { hwloc_topology_destroy(self.0.as_ptr()) }
+        unsafe { (self.hwloc.topology_destroy)(self.raw.as_ptr()) }
     }
 }
 
@@ -201,7 +211,7 @@ struct RawObject {
 }
 
 impl RawObject {
-    fn to_owned(&self, kind: Kind) -> Object {
+    fn to_owned(&self, kind: Kind, hwloc: &Functions) -> Object {
         let sized = matches!(kind, Kind::Cache(_) | Kind::InstructionCache(_) | Kind::Numa);
         // SAFETY: the attributes are null or valid as long as the object; those of caches and NUMA nodes
         // begin with their size in 64 bits.
@@ -209,26 +219,21 @@ impl RawObject {
         Object {
             kind,
             number: usize::try_from(self.os_index).unwrap_or(usize::MAX),
-            processors: if self.cpuset.is_null() { Vec::new() } else { members(self.cpuset) },
+            processors: if self.cpuset.is_null() { Vec::new() } else { members(self.cpuset, hwloc) },
             bytes: bytes.copied().unwrap_or_default(),
         }
     }
 }
 
 /// The numbers in a set of hwloc's, ascending.
-fn members(set: *const c_void) -> Vec<usize> {
+fn members(set: *const c_void, hwloc: &Functions) -> Vec<usize> {
     let next = |previous: c_int| {
         // SAFETY: the set belongs to a loaded topology that outlives this call. -1 asks for the first
         // number, and answers that there is no other.
-        unsafe { hwloc_bitmap_next(set, previous) }
+        unsafe { (hwloc.bitmap_next)(set, previous) }
     };
     let numbers = std::iter::successors(Some(next(-1)), |&number| Some(next(number)));
     numbers.map_while(|number| usize::try_from(number).ok()).collect()
-}
-
-fn api_version() -> c_uint {
-    // SAFETY: the function takes nothing and reads a constant.
-    unsafe { hwloc_get_api_version() }
 }
 
 fn c_string(api: &'static str, text: &str) -> Result<CString> {
@@ -247,22 +252,85 @@ const GROUP: c_int = 12;
 const INCLUDE_DISALLOWED: c_ulong = 1;
 const BLACKLIST: c_ulong = 1;
 
-// The build script links the library.
-unsafe extern "C" {
-    fn hwloc_get_api_version() -> c_uint;
-    fn hwloc_topology_init(topology: *mut *mut c_void) -> c_int;
-    fn hwloc_topology_destroy(topology: *mut c_void);
-    fn hwloc_topology_set_all_types_filter(topology: *mut c_void, filter: c_int) -> c_int;
-    fn hwloc_topology_set_type_filter(topology: *mut c_void, kind: c_int, filter: c_int) -> c_int;
-    fn hwloc_topology_set_flags(topology: *mut c_void, flags: c_ulong) -> c_int;
-    fn hwloc_topology_set_components(topology: *mut c_void, flags: c_ulong, name: *const c_char) -> c_int;
-    fn hwloc_topology_set_synthetic(topology: *mut c_void, description: *const c_char) -> c_int;
-    fn hwloc_topology_set_xmlbuffer(topology: *mut c_void, buffer: *const c_char, size: c_int) -> c_int;
-    fn hwloc_topology_load(topology: *mut c_void) -> c_int;
-    fn hwloc_get_type_depth(topology: *mut c_void, kind: c_int) -> c_int;
-    fn hwloc_get_nbobjs_by_depth(topology: *mut c_void, depth: c_int) -> c_uint;
-    fn hwloc_get_obj_by_depth(topology: *mut c_void, depth: c_int, index: c_uint) -> *const RawObject;
-    fn hwloc_bitmap_next(bitmap: *const c_void, previous: c_int) -> c_int;
+/// Declares the functions of hwloc that are used, each once, and finds them in the library.
+macro_rules! functions {
+    ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// Functions of hwloc, without their prefix.
+        struct Functions {
+            $($name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        impl Functions {
+            fn of(library: NonNull<c_void>) -> Result<Self> {
+                Ok(Self {$(
+                    $name: {
+                        let address = address(library, concat!("hwloc_", stringify!($name), "\0"))?;
+                        // SAFETY: this is the function of that name in libhwloc.so.15, and its type is that of
+                        // hwloc's header, which has not changed within version 2.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(address) }
+                    },
+                )*})
+            }
+        }
+    };
+}
+
+functions! {
+    get_api_version() -> c_uint;
+    topology_init(*mut *mut c_void) -> c_int;
+    topology_destroy(*mut c_void);
+    topology_set_all_types_filter(*mut c_void, c_int) -> c_int;
+    topology_set_type_filter(*mut c_void, c_int, c_int) -> c_int;
+    topology_set_flags(*mut c_void, c_ulong) -> c_int;
+    topology_set_components(*mut c_void, c_ulong, *const c_char) -> c_int;
+    topology_set_synthetic(*mut c_void, *const c_char) -> c_int;
+    topology_set_xmlbuffer(*mut c_void, *const c_char, c_int) -> c_int;
+    topology_load(*mut c_void) -> c_int;
+    get_type_depth(*mut c_void, c_int) -> c_int;
+    get_nbobjs_by_depth(*mut c_void, c_int) -> c_uint;
+    get_obj_by_depth(*mut c_void, c_int, c_uint) -> *const RawObject;
+    bitmap_next(*const c_void, c_int) -> c_int;
+}
+
+/// hwloc 2, under the name that its programs ask for.
+const LIBRARY: &CStr = c"libhwloc.so.15";
+
+impl Functions {
+    /// Opens the library, which then stays open.
+    fn load() -> Result<Self> {
+        // SAFETY: getauxval takes no pointers. It gives 0 for what the kernel did not tell: no loader was
+        // needed, and one that came now would bring a second C library.
+        if unsafe { libc::getauxval(libc::AT_BASE) } == 0 {
+            return Err(missing("this program is linked statically, so that it cannot be loaded"));
+        }
+        // SAFETY: the name is a C string. The library's initialisers run, which do nothing that could
+        // interfere with this process.
+        let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        Self::of(NonNull::new(library).ok_or_else(|| missing(&dl_error()))?)
+    }
+}
+
+/// Where `name`, which ends in a zero, is in the library.
+fn address(library: NonNull<c_void>, name: &str) -> Result<*mut c_void> {
+    let c_name = CStr::from_bytes_with_nul(name.as_bytes()).map_err(|error| missing(&error.to_string()))?;
+    // SAFETY: the library is open and the name is a C string.
+    let address = unsafe { libc::dlsym(library.as_ptr(), c_name.as_ptr()) };
+    if address.is_null() { Err(missing(&dl_error())) } else { Ok(address) }
+}
+
+/// What the loader says of its last failure.
+fn dl_error() -> String {
+    // SAFETY: takes nothing; the text is this thread's own until its next call of the loader.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "the loader gives no reason".to_owned();
+    }
+    // SAFETY: not null, so it is the C string of the last failure, and it is copied at once.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+fn missing(reason: &str) -> Error {
+    Error::System { api: "libhwloc.so.15", reason: format!("{reason} (Debian: apt-get install libhwloc15)") }
 }
 
 #[cfg(test)]
