@@ -2,8 +2,8 @@
 //!
 //! A collective is a sequence of steps. Each step has, per rank, one slot (a flag with room for a
 //! small payload) and as many consecutive cells as its payload needs. All ranks take the same steps
-//! in the same order, whether they write in them or not, so a step's number names its place on every
-//! rank. A rank may write to a step's place once every rank has consumed the step that had it before.
+//! in the same order, whether they write in them or not, so a step has the same place on every rank. A
+//! rank may write to a step's place once every rank has consumed the steps that had it before.
 #![allow(unsafe_code)] // reads and writes memory that other processes map
 
 mod agreement;
@@ -16,9 +16,7 @@ use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::job::Job;
-use crate::segment::layout::{
-    CELLS, Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, cells_in_ring, whole_pages,
-};
+use crate::segment::layout::{Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, cells_in_ring, whole_pages};
 use crate::segment::{Place, Segment, Shape};
 use crate::sync::before;
 
@@ -39,7 +37,6 @@ pub(crate) struct Ring {
     flags: Vec<Place<RankFlags>>,
     cells: Vec<*mut u8>,
     cell_bytes: usize,
-    /// A power of two.
     cell_count: usize,
     own_cores: bool,
     /// Slots in use: enough to let a writer run ahead of ranks that share its core; fewer where every
@@ -53,6 +50,12 @@ pub(crate) struct Ring {
     id: u32,
     /// The next step that nobody has taken.
     step: u32,
+    /// Cells that the steps so far have taken, those that were left over at the ring's end included.
+    cells_taken: u64,
+    /// Where the cells of the newest steps begin in that count, by step.
+    cells_begin: [u64; SLOTS as usize],
+    /// The oldest step whose cells nobody has taken again.
+    intact: u32,
     /// Every peer is known to have consumed the steps before this one.
     recycled: u32,
     /// What this rank's watermark says.
@@ -105,6 +108,9 @@ impl Ring {
             peers,
             id,
             step: 0,
+            cells_taken: 0,
+            cells_begin: [0; SLOTS as usize],
+            intact: 0,
             recycled: 0,
             marked: 0,
             sequence: 0,
@@ -180,24 +186,43 @@ impl Ring {
     /// All ranks take the same steps with the same sizes.
     #[inline]
     pub(crate) fn take(&mut self, bytes: usize) -> Span {
-        let cells = if bytes == 0 { 1 } else { self.cells_for(bytes) };
-        // A span is aligned to its own power of two, so it never wraps around the ring's end.
-        let after = self.step;
-        let step = after.wrapping_add(cells - 1) & !(cells - 1);
-        self.step = step.wrapping_add(cells);
-        Span { step, cells, after, reach: if bytes == 0 { self.depth } else { CELLS } }
+        let step = self.step;
+        self.step = step.wrapping_add(1);
+        // What had the slot before must be consumed, and so all steps up to it.
+        let oldest = self.step.wrapping_sub(self.depth);
+        if before(self.intact, oldest) {
+            self.intact = oldest;
+        }
+        self.cells_begin[(step % SLOTS) as usize] = self.cells_taken;
+        if bytes == 0 {
+            return Span { step, first_cell: 0, bytes, needed: oldest };
+        }
+        let first_cell = self.take_cells(step, bytes);
+        Span { step, first_cell, bytes, needed: self.intact }
     }
 
-    #[inline]
-    fn cells_for(&self, bytes: usize) -> u32 {
-        let cells = bytes.div_ceil(self.cell_bytes).next_power_of_two().max(1);
-        debug_assert!(cells <= CELLS as usize);
-        u32::try_from(cells).unwrap_or(CELLS)
+    /// Takes cells for `step` and moves `intact` behind all steps that had them before.
+    fn take_cells(&mut self, step: u32, bytes: usize) -> usize {
+        let ring = self.cell_count as u64;
+        let cells = bytes.div_ceil(self.cell_bytes) as u64;
+        debug_assert!(cells <= ring);
+        let at = self.cells_taken % ring;
+        // Consecutive, so not across the ring's end.
+        let begin = if at + cells > ring { self.cells_taken + (ring - at) } else { self.cells_taken };
+        self.cells_begin[(step % SLOTS) as usize] = begin;
+        self.cells_taken = begin + cells;
+        let begins = |step: u32| self.cells_begin[(step % SLOTS) as usize];
+        while before(self.intact, step) && begins(self.intact) + ring < self.cells_taken {
+            self.intact = self.intact.wrapping_add(1);
+        }
+        #[allow(clippy::cast_possible_truncation)] // less than the ring's cells
+        let first_cell = (begin % ring) as usize;
+        first_cell
     }
 
     /// Largest payload of which `spans` can be in flight at a time.
     pub(crate) fn largest(&self, spans: usize) -> usize {
-        (CELLS as usize / spans) * self.cell_bytes
+        (self.cell_count / spans) * self.cell_bytes
     }
 
     /// True once this rank may write to the place of `span`: all ranks have consumed what was there.
@@ -206,7 +231,7 @@ impl Ring {
     /// A peer does not do the same operations as this rank.
     #[inline]
     pub(crate) fn may_write(&mut self, span: Span) -> Result<bool> {
-        let needed = span.end().wrapping_sub(span.reach);
+        let needed = span.needed;
         if !before(self.recycled, needed) {
             return Ok(true);
         }
@@ -214,8 +239,8 @@ impl Ring {
         // A writer that was stopped waits for more room than it needs, so that it need not look again
         // after every step, at lines that the readers would have to fetch back. But it must not wait
         // for more than peers are sure to have marked: `MARK_LAG` steps less than there were.
-        let ample = needed.wrapping_add(span.reach / 2);
-        let sure = span.after.wrapping_sub(MARK_LAG);
+        let ample = needed.wrapping_add(span.step.wrapping_sub(needed) / 2);
+        let sure = span.step.wrapping_sub(MARK_LAG);
         let wanted = if before(sure, ample) { sure } else { ample };
         Ok(!before(self.recycled, needed) && !before(self.recycled, wanted))
     }
@@ -288,7 +313,8 @@ impl Ring {
     /// `offset + bytes`, and `from` is valid for `bytes` and not in these cells.
     #[inline]
     pub(crate) unsafe fn put_cells(&mut self, span: Span, offset: usize, from: *const u8, bytes: usize) {
-        self.lapped |= span.end() as usize > self.cell_count;
+        assert!(offset + bytes <= span.bytes, "{bytes} bytes at {offset} for a span of {}", span.bytes);
+        self.lapped |= self.cells_taken > self.cell_count as u64;
         let to = self.cells(self.rank, span).wrapping_add(offset);
         // SAFETY: the cells have room, only this rank writes to them, and nobody reads them before they
         // are published.
@@ -311,7 +337,7 @@ impl Ring {
     #[inline]
     pub(crate) fn cells(&self, rank: usize, span: Span) -> *mut u8 {
         // In bounds: a span lies within the ring, whose length was checked when the pointer was made.
-        self.cells[rank].wrapping_add((span.step as usize & (self.cell_count - 1)) * self.cell_bytes)
+        self.cells[rank].wrapping_add(span.first_cell * self.cell_bytes)
     }
 
     /// Every rank's payload of `bytes` in `span`, in rank order, with `own` for this rank's.
@@ -469,17 +495,18 @@ impl Ring {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) step: u32,
-    cells: u32,
-    /// The first step that no earlier span has taken.
-    after: u32,
-    /// After as many steps its place comes again.
-    reach: u32,
+    /// Where its cells begin in the ring, if it has any.
+    first_cell: usize,
+    /// What it was taken for.
+    bytes: usize,
+    /// Its place may be written once all steps before this one are consumed.
+    needed: u32,
 }
 
 impl Span {
     /// The first step after it.
     #[inline]
     pub(crate) fn end(self) -> u32 {
-        self.step.wrapping_add(self.cells)
+        self.step.wrapping_add(1)
     }
 }

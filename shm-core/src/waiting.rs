@@ -132,8 +132,10 @@ impl Vigil {
         let world = |rank: usize| ring.world()[rank];
         // Who finalizes comes to the world's last barrier, and to no other operation.
         let leaves = |&rank: &usize| job.has_finalized(rank) || (ring.id() != 0 && job.is_finalizing(rank));
-        if let Some(rank) = ring.not_entered().into_iter().map(world).find(leaves) {
-            return Some(rank);
+        // Looked at in this order: one that is seen to have left has entered all that it ever will.
+        let left: Vec<usize> = (0..ring.size()).filter(|&rank| leaves(&world(rank))).collect();
+        if let Some(rank) = ring.not_entered().into_iter().find(|rank| left.contains(rank)) {
+            return Some(world(rank));
         }
         // One that has entered may have published all it had to before it finalized: the operation was
         // polled since the last look, so if it is still awaited, it was not so.

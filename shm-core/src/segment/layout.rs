@@ -10,9 +10,8 @@ pub const VERSION: u32 = 1;
 /// Slots of every rank: steps without cells that may be in flight. Half of them are used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;
-/// Cells of every rank that may be in flight, one a step.
-pub const CELLS: u32 = 64;
-/// Most cells that a rank has.
+/// Fewest and most cells that a rank has.
+const LEAST_CELLS: usize = 64;
 const MOST_CELLS: usize = 1024;
 /// Operations whose signatures each rank keeps for its peers to look at.
 pub const HISTORY: usize = 2 * SLOTS as usize;
@@ -132,8 +131,7 @@ const _: () = assert!(size_of::<RankStatus>() == 128);
 const _: () = assert!(size_of::<RegionTable>() == 128 + 8 * REGIONS && REGIONS == 256);
 const _: () = assert!(size_of::<AbortRecord>() == 640);
 const _: () = assert!(size_of::<Bell>() == 128);
-const _: () =
-    assert!(SLOTS.is_power_of_two() && CELLS.is_power_of_two() && CELLS <= SLOTS / 2 && HISTORY.is_power_of_two());
+const _: () = assert!(SLOTS.is_power_of_two() && HISTORY.is_power_of_two());
 // Each operation takes at least one step, and no rank enters one that lies more than SLOTS ahead of
 // what all have consumed; so no record is written again while a peer may look at it.
 const _: () = assert!(HISTORY >= 2 * SLOTS as usize);
@@ -149,7 +147,7 @@ pub const fn layout_hash() -> u64 {
         size_of::<RegionTable>() as u64,
         size_of::<JobFlags>() as u64,
         SLOTS as u64,
-        CELLS as u64,
+        LEAST_CELLS as u64,
         HISTORY as u64,
         INLINE_WORDS as u64,
         PAGE as u64,
@@ -180,5 +178,5 @@ pub const fn whole_pages(bytes: usize) -> usize {
 /// times what writing to one that nobody has costs; about 8 MiB in all ranks' cells are enough for that.
 #[must_use]
 pub fn cells_in_ring(ranks: usize) -> usize {
-    (2 * MOST_CELLS / ranks.next_power_of_two()).clamp(CELLS as usize, MOST_CELLS)
+    (2 * MOST_CELLS / ranks.next_power_of_two()).clamp(LEAST_CELLS, MOST_CELLS)
 }

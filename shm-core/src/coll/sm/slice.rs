@@ -235,7 +235,9 @@ impl<'a> Reduce<'a> {
             // this rank.
             unsafe { recv.write(at, result, slice.len()) }?;
         }
-        if self.receives && !(self.lends_results && self.operands.own_are_reached()) {
+        let is_lent = self.lends_results && self.operands.own_are_reached();
+        let is_awaited = self.call.collective == Collective::Allreduce && self.shares == Shares::Slices;
+        if is_awaited && !is_lent {
             // SAFETY: allowed before this was called, not yet published; the span was taken for a slice.
             unsafe { ring.put_cells(results, 0, result, slice.len()) };
         }
