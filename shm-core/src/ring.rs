@@ -8,6 +8,7 @@
 
 mod agreement;
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::call::Signature;
@@ -52,10 +53,10 @@ pub(crate) struct Ring {
     step: u32,
     /// Cells that the steps so far have taken, those that were left over at the ring's end included.
     cells_taken: u64,
-    /// Where the cells of the newest steps begin in that count, by step.
-    cells_begin: [u64; SLOTS as usize],
-    /// The oldest step whose cells nobody has taken again.
-    intact: u32,
+    /// Steps whose cells no later step has taken any of, oldest first, and where they begin in that count.
+    intact: VecDeque<(u32, u64)>,
+    /// The step behind the last one whose cells were taken again.
+    overrun: u32,
     /// Every peer is known to have consumed the steps before this one.
     recycled: u32,
     /// What this rank's watermark says.
@@ -97,7 +98,7 @@ impl Ring {
         Ok(Self {
             own_cores: job.own_cores(),
             stores: Stores::new(job.settings().past_caches),
-            depth: if job.own_cores() { SLOTS / 2 } else { SLOTS },
+            depth: if job.own_cores() { SLOTS / 4 } else { SLOTS },
             job,
             flags,
             cells,
@@ -109,8 +110,8 @@ impl Ring {
             id,
             step: 0,
             cells_taken: 0,
-            cells_begin: [0; SLOTS as usize],
-            intact: 0,
+            intact: VecDeque::with_capacity(SLOTS as usize),
+            overrun: 0,
             recycled: 0,
             marked: 0,
             sequence: 0,
@@ -190,34 +191,34 @@ impl Ring {
         self.step = step.wrapping_add(1);
         // What had the slot before must be consumed, and so all steps up to it.
         let oldest = self.step.wrapping_sub(self.depth);
-        if before(self.intact, oldest) {
-            self.intact = oldest;
-        }
-        self.cells_begin[(step % SLOTS) as usize] = self.cells_taken;
         if bytes == 0 {
-            return Span { step, first_cell: 0, bytes, needed: oldest };
+            Span { step, first_cell: 0, bytes: 0, needed: oldest }
+        } else {
+            self.take_cells(step, bytes, oldest)
         }
-        let first_cell = self.take_cells(step, bytes);
-        Span { step, first_cell, bytes, needed: self.intact }
     }
 
-    /// Takes cells for `step` and moves `intact` behind all steps that had them before.
-    fn take_cells(&mut self, step: u32, bytes: usize) -> usize {
+    #[inline(never)]
+    fn take_cells(&mut self, step: u32, bytes: usize, oldest: u32) -> Span {
         let ring = self.cell_count as u64;
         let cells = bytes.div_ceil(self.cell_bytes) as u64;
         debug_assert!(cells <= ring);
         let at = self.cells_taken % ring;
         // Consecutive, so not across the ring's end.
         let begin = if at + cells > ring { self.cells_taken + (ring - at) } else { self.cells_taken };
-        self.cells_begin[(step % SLOTS) as usize] = begin;
         self.cells_taken = begin + cells;
-        let begins = |step: u32| self.cells_begin[(step % SLOTS) as usize];
-        while before(self.intact, step) && begins(self.intact) + ring < self.cells_taken {
-            self.intact = self.intact.wrapping_add(1);
+        // Whatever began a ring before this span's end has had some of its cells, or is older still.
+        while let Some(&(earlier, at)) = self.intact.front()
+            && at + ring < self.cells_taken
+        {
+            self.overrun = earlier.wrapping_add(1);
+            self.intact.pop_front();
         }
-        #[allow(clippy::cast_possible_truncation)] // less than the ring's cells
-        let first_cell = (begin % ring) as usize;
-        first_cell
+        self.intact.push_back((step, begin));
+        #[allow(clippy::cast_possible_truncation)] // less than the ring's cells, and bytes
+        let (first_cell, bytes) = ((begin % ring) as u32, bytes as u32);
+        let needed = if before(self.overrun, oldest) { oldest } else { self.overrun };
+        Span { step, first_cell, bytes, needed }
     }
 
     /// Largest payload of which `spans` can be in flight at a time.
@@ -313,7 +314,7 @@ impl Ring {
     /// `offset + bytes`, and `from` is valid for `bytes` and not in these cells.
     #[inline]
     pub(crate) unsafe fn put_cells(&mut self, span: Span, offset: usize, from: *const u8, bytes: usize) {
-        assert!(offset + bytes <= span.bytes, "{bytes} bytes at {offset} for a span of {}", span.bytes);
+        assert!(offset + bytes <= span.bytes as usize, "{bytes} bytes at {offset} for a span of {}", span.bytes);
         self.lapped |= self.cells_taken > self.cell_count as u64;
         let to = self.cells(self.rank, span).wrapping_add(offset);
         // SAFETY: the cells have room, only this rank writes to them, and nobody reads them before they
@@ -337,7 +338,7 @@ impl Ring {
     #[inline]
     pub(crate) fn cells(&self, rank: usize, span: Span) -> *mut u8 {
         // In bounds: a span lies within the ring, whose length was checked when the pointer was made.
-        self.cells[rank].wrapping_add(span.first_cell * self.cell_bytes)
+        self.cells[rank].wrapping_add(span.first_cell as usize * self.cell_bytes)
     }
 
     /// Every rank's payload of `bytes` in `span`, in rank order, with `own` for this rank's.
@@ -468,6 +469,7 @@ impl Ring {
     pub(crate) fn consumed(&mut self, step: u32) {
         self.marked = step;
         self.flags(self.rank).consumed.advance(step);
+        self.stay_comparable();
         self.job.ring();
     }
 
@@ -483,10 +485,15 @@ impl Ring {
         if self.step.wrapping_sub(self.marked) >= MARK_LAG {
             self.consumed(self.step);
         }
-        // A rank that only reads never asks, and steps compare well only within half the circle. All
-        // peers are within a ring of this rank's step, or it could not have come so far.
-        if self.step.wrapping_sub(self.recycled) > 1 << 30 {
-            self.recycled = self.step.wrapping_sub(1 << 29);
+    }
+
+    /// Steps compare well only within half the circle, and a rank that only reads never asks how far its peers
+    /// are. All are within a ring of this rank's step, or it could not have come so far.
+    fn stay_comparable(&mut self) {
+        for old in [&mut self.recycled, &mut self.overrun] {
+            if self.step.wrapping_sub(*old) > 1 << 30 {
+                *old = self.step.wrapping_sub(1 << 29);
+            }
         }
     }
 }
@@ -496,9 +503,9 @@ impl Ring {
 pub(crate) struct Span {
     pub(crate) step: u32,
     /// Where its cells begin in the ring, if it has any.
-    first_cell: usize,
-    /// What it was taken for.
-    bytes: usize,
+    first_cell: u32,
+    /// What its cells were taken for; at most a chunk.
+    bytes: u32,
     /// Its place may be written once all steps before this one are consumed.
     needed: u32,
 }

@@ -7,7 +7,7 @@ use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Slot, Watermark};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
 /// Raised when the meaning of a field changes without its place changing.
 pub const VERSION: u32 = 1;
-/// Slots of every rank: steps without cells that may be in flight. Half of them are used where every rank
+/// Slots of every rank: steps without cells that may be in flight. A quarter of them is used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;
 /// Fewest and most cells that a rank has.

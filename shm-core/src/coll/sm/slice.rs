@@ -23,7 +23,7 @@ pub(crate) fn root_keeps_up(ring: &Ring) -> bool {
 }
 
 /// Chunks that a rank may be ahead of its own gathering.
-const AHEAD: usize = 16;
+const AHEAD: usize = 8;
 /// Spans that must fit into the ring for two chunks to be in flight.
 const SPANS: usize = 4;
 
