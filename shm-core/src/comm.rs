@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use crate::call::Call;
 use crate::coll::Progress;
+use crate::coll::operands::can_be_reached;
 use crate::coll::sm::{self, Operation};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
@@ -86,10 +87,13 @@ impl LocalComm {
         self.ring.job()
     }
 
-    /// The module and form that `call` would take, for instance `sm/flat`.
+    /// The module and form that `call` would take, for instance `sm/flat`, or `solo/slice` where buffers like
+    /// this rank's are worked on where they are.
     #[must_use]
     pub fn choice(&self, call: &Call<'_>) -> &'static str {
-        sm::choose(&self.ring, call).name()
+        let form = sm::choose(&self.ring, call);
+        let lends = sm::lends(form, call.collective, call.is_in_place());
+        form.choice(lends && can_be_reached(&self.ring, call))
     }
 
     /// Carries out `call` and waits for it. While waiting long, `idle` is called now and then to let

@@ -10,8 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 
 use crate::call::Signature;
+use crate::coll::sm::Terms;
 use crate::copy::probe::{self, Offer, Offered};
-use crate::copy::{Methods, Reach};
+use crate::copy::{Method, Methods, Reach};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::segment::layout::{
@@ -180,9 +181,10 @@ impl Job {
         self.shares_core[rank]
     }
 
-    /// Size of this machine's last cache.
-    pub(crate) fn last_cache_bytes(&self) -> usize {
-        self.last_cache_bytes
+    /// What the choices of a communicator of `ranks` of this job depend on.
+    pub(crate) fn terms(&self, ranks: usize) -> Terms {
+        let shared = self.methods().has(Method::Shared);
+        Terms::new(&self.settings, ranks, self.own_cores, shared, self.last_cache_bytes)
     }
 
     /// Ranks, cores, and what follows for waiting, in words.

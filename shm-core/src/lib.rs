@@ -42,6 +42,7 @@ mod waiting;
 #[cfg(not(loom))]
 pub use {
     call::{Call, Collective},
+    coll::sm::Form,
     comm::{LocalComm, Ticket},
     copy::{Method, MethodSet, Methods},
     error::{Error, Result},

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::call::{Call, Collective};
 use crate::coll::operands::Operands;
+use crate::coll::sm::Form;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress, wait_for};
@@ -16,16 +17,8 @@ use crate::copy::cico::{copy, copy_past_caches};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 
-/// True where the root alone reduces as fast as all together, through cells: it keeps up with a few ranks; and
-/// where ranks share cores, its own reading of all vectors costs less than the switches of slices.
-pub(crate) fn root_keeps_up(ring: &Ring) -> bool {
-    ring.size() <= 3 || !ring.own_cores()
-}
-
 /// Chunks that a rank may be ahead of its own gathering.
 const AHEAD: usize = 16;
-/// Spans that must fit into the ring for two chunks to be in flight.
-const SPANS: usize = 4;
 
 /// Shorter vectors stay in the second caches: there a line that peers have read costs more to write again
 /// than a copy through cells.
@@ -73,15 +66,15 @@ pub(crate) struct Reduce<'a> {
 
 impl<'a> Reduce<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        let chunks = Chunks::new(ring, &call, SPANS);
+        let chunks = Chunks::new(ring, &call, Form::Slice);
         let receives = call.receives(ring.rank());
         // In place too: a slice of `recv` is written only when its owner has reduced it.
         let operands = Operands::new(ring, &call, true);
         let shares = match call.collective {
-            Collective::Reduce if root_keeps_up(ring) && operands.own_are_reached() => Shares::Unknown,
-            Collective::Reduce if root_keeps_up(ring) => Shares::Root,
+            Collective::Reduce if ring.terms().root_keeps_up() && operands.own_are_reached() => Shares::Unknown,
+            Collective::Reduce if ring.terms().root_keeps_up() => Shares::Root,
             Collective::Allreduce
-                if ring.size() == 2 && operands.own_are_reached() && !ring.is_beyond_caches(call.bytes()) =>
+                if ring.size() == 2 && operands.own_are_reached() && !ring.terms().is_beyond_caches(call.bytes()) =>
             {
                 Shares::Unknown
             }
@@ -276,7 +269,7 @@ impl<'a> Reduce<'a> {
         } else {
             None
         };
-        let copy_out = if ring.is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
+        let copy_out = if ring.terms().is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
         match from {
             // SAFETY: published, and kept until this rank has consumed the span.
             None => unsafe { copy_out(to, ring.cells(peer, results), slice.len()) },
