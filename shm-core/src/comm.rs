@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use crate::call::Call;
 use crate::coll::Progress;
-use crate::coll::operands::can_be_reached;
+use crate::coll::operands::{are_mapped, can_be_reached};
 use crate::coll::sm::{self, Operation};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
+use crate::explain::{Explanation, Question};
 use crate::job::Job;
 use crate::ring::Ring;
 use crate::waiting::{Vigil, wait_for};
@@ -94,6 +95,18 @@ impl LocalComm {
         let form = sm::choose(&self.ring, call);
         let lends = sm::lends(form, call.collective, call.is_in_place());
         form.choice(lends && can_be_reached(&self.ring, call))
+    }
+
+    /// What `call` would take, and why, if all ranks' buffers are like this rank's.
+    #[must_use]
+    pub fn explain(&self, call: &Call<'_>) -> Explanation {
+        let question = Question {
+            collective: call.collective,
+            bytes: call.bytes(),
+            mapped: are_mapped(&self.ring, call),
+            in_place: call.is_in_place(),
+        };
+        self.job().circumstances(self.size()).explain(question)
     }
 
     /// Carries out `call` and waits for it. While waiting long, `idle` is called now and then to let

@@ -19,6 +19,8 @@ pub mod error;
 #[cfg(not(loom))]
 pub mod exchange;
 #[cfg(not(loom))]
+pub mod explain;
+#[cfg(not(loom))]
 pub mod job;
 #[cfg(not(loom))]
 pub mod memory;
@@ -47,6 +49,7 @@ pub use {
     copy::{Method, MethodSet, Methods},
     error::{Error, Result},
     exchange::{Exchange, ExchangeError},
+    explain::{Circumstances, Explanation, Question},
     job::Job,
     memory::{Registered, SharedVec},
     owned::{Owned, OwnedCall},

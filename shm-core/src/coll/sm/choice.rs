@@ -125,6 +125,79 @@ impl Decision {
     }
 }
 
+impl Terms {
+    /// Why `decision` was taken for `bytes`, and the settings that would change it.
+    pub(crate) fn because(&self, decision: Decision, bytes: usize) -> (String, String) {
+        let Self { ranks, cell_bytes, tree_min_ranks, .. } = *self;
+        let from = format!("{}, 4 times slice_min_bytes={},", self.reached_from(), self.slice_min_bytes);
+        let change = |key: &str| format!("{key}, form");
+        match decision {
+            Decision::OneRank => ("there is one rank: its contribution is the result".to_owned(), String::new()),
+            Decision::Forced { asked, form } if asked == form => (format!("form={asked} was set"), "form".to_owned()),
+            Decision::Forced { asked, form } => {
+                (format!("form={asked} was set, but cannot carry this: {form} is the next that can"), "form".to_owned())
+            }
+            Decision::FewRanks => {
+                let payload = format!("at most a cell of {cell_bytes} bytes goes in one step");
+                (
+                    format!("{payload}; trees are for tree_min_ranks={tree_min_ranks} ranks and more"),
+                    change("tree_min_ranks"),
+                )
+            }
+            Decision::SharedCores => {
+                ("ranks share cores, where each level of a tree costs switches".to_owned(), change("assume_own_cores"))
+            }
+            Decision::TooLongForTrees => {
+                (format!("trees carry what fits beside a flag, {INLINE_BYTES} bytes"), String::new())
+            }
+            Decision::NoPartialSums => {
+                ("HAN_REPRODUCIBLE=1 forbids the partial sums of trees".to_owned(), "HAN_REPRODUCIBLE".to_owned())
+            }
+            Decision::ManyRanks => (
+                format!("{ranks} ranks with a core each are tree_min_ranks={tree_min_ranks} or more"),
+                change("tree_min_ranks"),
+            ),
+            Decision::Bcast => {
+                (format!("more than a cell of {cell_bytes} bytes is pipelined; a bcast has no slices"), String::new())
+            }
+            Decision::RootKeepsUp => {
+                let keeps_up = self.keeps_up_in_words();
+                (format!("{keeps_up}, and no vectors may be mapped"), change("methods, single_copy"))
+            }
+            Decision::TooShortToReach => {
+                let keeps_up = self.keeps_up_in_words();
+                (format!("{keeps_up}; from {from} on mapped vectors are shared out"), change("slice_min_bytes"))
+            }
+            Decision::AllMayReach => {
+                (format!("from {from} on vectors that peers map are shared out"), change("slice_min_bytes"))
+            }
+            Decision::TooShortToShare => {
+                (format!("{bytes} bytes are less than {}", self.shared_from_in_words()), change("slice_min_bytes"))
+            }
+            Decision::AllShare => {
+                (format!("{bytes} bytes are at least {}", self.shared_from_in_words()), change("slice_min_bytes"))
+            }
+        }
+    }
+
+    pub(crate) fn keeps_up_in_words(&self) -> &'static str {
+        if self.own_cores {
+            "the root keeps up with 3 ranks or fewer"
+        } else {
+            "the root keeps up where ranks share cores"
+        }
+    }
+
+    fn shared_from_in_words(&self) -> String {
+        let Self { slice_min_bytes, ranks, .. } = *self;
+        if ranks == 2 {
+            format!("{}, for two ranks 32 times slice_min_bytes={slice_min_bytes}", self.shared_from())
+        } else {
+            format!("slice_min_bytes={slice_min_bytes}")
+        }
+    }
+}
+
 /// A tree adds partial sums, whose rounding differs from that of all other forms.
 #[inline]
 const fn adds(collective: Collective) -> bool {

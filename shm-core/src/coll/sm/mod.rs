@@ -25,6 +25,8 @@ use crate::ring::Ring;
 use crate::waiting::carry_out;
 pub use choice::Form;
 pub(crate) use choice::Terms;
+pub(crate) use chunks::{Cut, CutBecause, LEAST_BYTES, MOST_BYTES};
+pub(crate) use slice::Shares;
 
 /// Chooses the form from what all ranks know alike: ranks, sizes and settings.
 #[inline]
