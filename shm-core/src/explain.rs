@@ -120,9 +120,13 @@ impl Circumstances {
             Form::Flat | Form::Tree => points.extend(self.payload(&terms, question)),
             Form::Direct | Form::Slice => {
                 let cut = Cut::new(&terms, self.settings.chunk_bytes, form, collective, bytes);
-                points.push(chunks(cut, bytes));
                 let (copies, reached) = self.copies(form, question);
                 lent = reached;
+                if collective == Collective::Bcast && lent {
+                    points.push(Point::new("chunks", "none", "the first step tells where the root's vector is", ""));
+                } else {
+                    points.push(chunks(cut, bytes));
+                }
                 points.push(copies);
                 if !lent {
                     points.push(self.stores(bytes.min(cut.chunk_bytes)));
@@ -229,7 +233,7 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
         _ => collective == Collective::Bcast,
     };
     if !copied {
-        return Point::new(what, "the kernel's", "they are reduced into their place", "");
+        return Point::new(what, "no extra ones", "results are reduced into their place", "");
     }
     let share = format!(
         "{} bytes, the last cache of {} shared by {} ranks",
