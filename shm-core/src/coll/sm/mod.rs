@@ -45,6 +45,7 @@ pub(crate) fn lends(form: Form, collective: Collective, in_place: bool) -> bool 
 
 /// Any collective in any form.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // one is under way at a time, and it stays where it is
 pub(crate) enum Operation<'a> {
     Done,
     FlatBarrier(barrier::Flat),
