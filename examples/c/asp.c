@@ -7,7 +7,9 @@
  * program in Rust.
  *
  *   cc -O3 -ffp-contract=off asp.c -o asp $(pkg-config --cflags --libs han) -lm
- *   han run -n 4 -- ./asp [AIRPORTS_CSV [AIRPORTS [NEIGHBOURS]]]
+ *   han run -n 4 -- ./asp [AIRPORTS_CSV [AIRPORTS [NEIGHBOURS]]] [--alloc private|shared]
+ *
+ * `--alloc shared` keeps the rows that are broadcast in memory that the other ranks can map.
  */
 #define _POSIX_C_SOURCE 199309L
 #include <errno.h>
@@ -140,10 +142,12 @@ static void load(int n, int neighbours, int first, int last, int *metres) {
     free(edges);
 }
 
-/* Replaces weights by the lengths of the shortest paths; returns the time spent in broadcasts. */
-static double floyd_warshall(int n, int first, int last, int *metres) {
+/*
+ * Replaces weights by the lengths of the shortest paths; returns the time spent in broadcasts, whose buffer
+ * is `row_k`.
+ */
+static double floyd_warshall(int n, int first, int last, int *metres, int *row_k) {
     double communicating = 0.0;
-    int *row_k = allocate((size_t)n, sizeof *row_k);
     for (int owner = 0; owner < size; owner++) {
         for (int k = first_row(n, owner); k < first_row(n, owner + 1); k++) {
             if (rank == owner) memcpy(row_k, metres + (size_t)(k - first) * n, sizeof *row_k * (size_t)n);
@@ -162,7 +166,6 @@ static double floyd_warshall(int n, int first, int last, int *metres) {
             }
         }
     }
-    free(row_k);
     return communicating;
 }
 
@@ -206,11 +209,25 @@ static void report_times(double total, double communicating) {
                total - communicating, communicating, 100.0 * communicating / total);
 }
 
+/* Takes `--alloc private` or `--alloc shared` off the end of the arguments; true if it was `shared`. */
+static int wants_shared(int *argc, char **argv) {
+    if (*argc < 3 || strcmp(argv[*argc - 2], "--alloc")) return 0;
+    int shared = !strcmp(argv[*argc - 1], "shared");
+    if (!shared && strcmp(argv[*argc - 1], "private")) {
+        fprintf(stderr, "asp: --alloc %s: private or shared\n", argv[*argc - 1]);
+        exit(1);
+    }
+    *argc -= 2;
+    return shared;
+}
+
 int main(int argc, char **argv) {
+    int shared = wants_shared(&argc, argv);
     int most = argc > 2 ? atoi(argv[2]) : MOST_AIRPORTS;
     int neighbours = argc > 3 ? atoi(argv[3]) : 8;
     if (argc > 4 || most < 2 || neighbours < 1) {
-        fprintf(stderr, "usage: asp [AIRPORTS_CSV [AIRPORTS [NEIGHBOURS]]], with AIRPORTS from 2\n");
+        fprintf(stderr, "usage: asp [AIRPORTS_CSV [AIRPORTS [NEIGHBOURS]]] [--alloc private|shared], with AIRPORTS "
+                        "from 2\n");
         return 1;
     }
     int n = read_airports(argc > 1 ? argv[1] : "examples/data/airports.csv", most);
@@ -223,9 +240,20 @@ int main(int argc, char **argv) {
     int first = first_row(n, rank), last = first_row(n, rank + 1);
     int *metres = allocate((size_t)(last - first) * (size_t)n, sizeof *metres);
     load(n, neighbours, first, last, metres);
+    void *row_k;
+    if (shared) {
+        require(han_malloc((size_t)n * sizeof(int), &row_k));
+    } else {
+        row_k = allocate((size_t)n, sizeof(int));
+    }
     double start = seconds();
-    double communicating = floyd_warshall(n, first, last, metres);
+    double communicating = floyd_warshall(n, first, last, metres, row_k);
     double total = seconds() - start;
+    if (shared) {
+        require(han_free(row_k));
+    } else {
+        free(row_k);
+    }
     report(n, first, last, metres);
     report_times(total, communicating);
     free(metres);

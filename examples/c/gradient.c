@@ -8,7 +8,9 @@
  * the same bits.
  *
  *   cc -O2 -ffp-contract=off gradient.c -o gradient $(pkg-config --cflags --libs han) -lm
- *   han run -n 4 -- ./gradient [DIGITS_CSV [STEPS]]
+ *   han run -n 4 -- ./gradient [DIGITS_CSV [STEPS]] [--alloc private|shared]
+ *
+ * `--alloc shared` keeps the gradient in memory that the other ranks can map.
  */
 #define _POSIX_C_SOURCE 199309L
 #include <errno.h>
@@ -26,7 +28,9 @@ static const double STEP = 2.5;
 static int numbers[IMAGES][PIXELS + 1];   /* as in the file: pixels, label */
 static double features[IMAGES][FEATURES]; /* of this rank's images; the last one is the constant 1 */
 static double weights[FEATURES][CLASSES];
-static double sums[WEIGHTS + 1];          /* the gradient, and behind it the loss */
+static double private_sums[WEIGHTS + 1];
+static double *sums = private_sums;       /* the gradient, and behind it the loss */
+static const size_t SUMS_BYTES = sizeof private_sums;
 
 static han_comm_t world;
 static int rank, size;
@@ -151,13 +155,26 @@ static void report_times(double total, double communicating, int steps) {
         printf("%d ranks, %.3f s: computing %.3f s, communicating %.3f s (%.0f %%), "
                "allreduce %d x %zu bytes\n",
                size, total, total - communicating, communicating, 100.0 * communicating / total, steps,
-               sizeof sums);
+               SUMS_BYTES);
+}
+
+/* Takes `--alloc private` or `--alloc shared` off the end of the arguments; true if it was `shared`. */
+static int wants_shared(int *argc, char **argv) {
+    if (*argc < 3 || strcmp(argv[*argc - 2], "--alloc")) return 0;
+    int shared = !strcmp(argv[*argc - 1], "shared");
+    if (!shared && strcmp(argv[*argc - 1], "private")) {
+        fprintf(stderr, "gradient: --alloc %s: private or shared\n", argv[*argc - 1]);
+        exit(1);
+    }
+    *argc -= 2;
+    return shared;
 }
 
 int main(int argc, char **argv) {
+    int shared = wants_shared(&argc, argv);
     int steps = argc > 2 ? atoi(argv[2]) : 400;
     if (argc > 3 || steps < 1) {
-        fprintf(stderr, "usage: gradient [DIGITS_CSV [STEPS]], with STEPS from 1\n");
+        fprintf(stderr, "usage: gradient [DIGITS_CSV [STEPS]] [--alloc private|shared], with STEPS from 1\n");
         return 1;
     }
     read_digits(argc > 1 ? argv[1] : "examples/data/digits.csv");
@@ -165,6 +182,11 @@ int main(int argc, char **argv) {
     require(han_comm_world(&world));
     require(han_comm_rank(world, &rank));
     require(han_comm_size(world, &size));
+    if (shared) {
+        void *memory;
+        require(han_malloc(SUMS_BYTES, &memory));
+        sums = memory;
+    }
 
     /* Contiguous shares that differ by one image at most. */
     int first = (int)((long)IMAGES * rank / size), last = (int)((long)IMAGES * (rank + 1) / size);
@@ -174,7 +196,7 @@ int main(int argc, char **argv) {
     uint64_t bits = UINT64_C(0xcbf29ce484222325);
     int interval = (steps + 7) / 8;
     for (int step = 0; step < steps; step++) {
-        memset(sums, 0, sizeof sums);
+        memset(sums, 0, SUMS_BYTES);
         for (int i = first; i < last; i++)
             if (!is_test(i)) add_gradient(i);
         double computed = seconds();
@@ -199,6 +221,7 @@ int main(int argc, char **argv) {
     }
     report_accuracy(first, last);
     report_times(total, communicating, steps);
+    if (shared) require(han_free(sums));
     require(han_finalize());
     return 0;
 }

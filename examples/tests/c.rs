@@ -73,6 +73,23 @@ fn asp_finds_the_paths_of_the_rust_program() {
 }
 
 #[test]
+fn memory_that_peers_map_gives_the_same_results() {
+    for (name, arguments) in
+        [("gradient", vec![data("digits.csv"), "50".into()]), ("asp", vec![data("airports.csv"), "400".into()])]
+    {
+        let run = |alloc: &str| {
+            let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            arguments.extend(["--alloc", alloc]);
+            stdout(3, &compiled(name), &arguments)
+        };
+        assert_eq!(without_times(&run("private")), without_times(&run("shared")));
+        let output = han_run(1, &compiled(name), &["--alloc", "huge"]).output().expect("han run starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains("private or shared"), "{stderr}");
+    }
+}
+
+#[test]
 fn a_missing_file_is_named() {
     for name in ["gradient", "asp"] {
         let output = han_run(2, &compiled(name), &["nowhere.csv"]).output().expect("han run starts");

@@ -74,12 +74,34 @@ fn asp_finds_the_shortest_paths() {
 }
 
 #[test]
+fn memory_that_peers_map_gives_the_same_results() {
+    for ranks in [1, 2, 4] {
+        for (program, arguments) in [(GRADIENT, ["--steps", "40"]), (ASP, ["--airports", "700"])] {
+            let run = |alloc| {
+                let arguments = [arguments[0], arguments[1], "--check", "--alloc", alloc];
+                stdout(ranks, Path::new(program), &arguments)
+            };
+            let (private, shared) = (run("private"), run("shared"));
+            assert!(shared.contains("check: "), "{shared}");
+            assert_eq!(without_times(&private), without_times(&shared), "{program} on {ranks} ranks");
+        }
+    }
+    // Rows that are read where they are.
+    let mut command = han_run(4, Path::new(ASP), &["--alloc", "shared"]);
+    let output = command.env("HAN_SET", "single_copy_min_bytes=4096").output().expect("han run starts");
+    let printed = String::from_utf8(output.stdout).expect("the programs print UTF-8");
+    assert_eq!(word_after(&printed, "2280 x 2280 distances: "), "9061b192c6c0288a");
+}
+
+#[test]
 fn wrong_options_are_refused() {
     for (program, arguments) in [
         (GRADIENT, ["--steps", "0"]),
         (GRADIENT, ["--rate", "1"]),
         (ASP, ["--airports", "1"]),
         (ASP, ["--neighbours", "some"]),
+        (GRADIENT, ["--alloc", "huge"]),
+        (ASP, ["--alloc", "huge"]),
     ] {
         let output = han_run(1, Path::new(program), &arguments).output().expect("han run starts");
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -207,6 +207,12 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// True if this rank's result takes the place of what it contributes.
+    #[inline]
+    pub(crate) fn is_in_place(&self) -> bool {
+        std::ptr::eq(self.send, self.recv)
+    }
+
     /// The collective.
     #[must_use]
     pub fn collective(&self) -> Collective {

@@ -6,9 +6,11 @@ use std::rc::Rc;
 
 use crate::call::Call;
 use crate::coll::Progress;
+use crate::coll::operands::{are_mapped, can_be_reached};
 use crate::coll::sm::{self, Operation};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
+use crate::explain::{Explanation, Question};
 use crate::job::Job;
 use crate::ring::Ring;
 use crate::waiting::{Vigil, wait_for};
@@ -86,10 +88,25 @@ impl LocalComm {
         self.ring.job()
     }
 
-    /// The module and form that `call` would take, for instance `sm/flat`.
+    /// The module and form that `call` would take, for instance `sm/flat`, or `solo/slice` where buffers like
+    /// this rank's are worked on where they are.
     #[must_use]
     pub fn choice(&self, call: &Call<'_>) -> &'static str {
-        sm::choose(&self.ring, call).name()
+        let form = sm::choose(&self.ring, call);
+        let lends = sm::lends(form, call.collective, call.is_in_place());
+        form.choice(lends && can_be_reached(&self.ring, call))
+    }
+
+    /// What `call` would take, and why, if all ranks' buffers are like this rank's.
+    #[must_use]
+    pub fn explain(&self, call: &Call<'_>) -> Explanation {
+        let question = Question {
+            collective: call.collective,
+            bytes: call.bytes(),
+            mapped: are_mapped(&self.ring, call),
+            in_place: call.is_in_place(),
+        };
+        self.job().circumstances(self.size()).explain(question)
     }
 
     /// Carries out `call` and waits for it. While waiting long, `idle` is called now and then to let

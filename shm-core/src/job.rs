@@ -10,10 +10,12 @@ use std::cell::{Cell, RefCell};
 use std::fs;
 
 use crate::call::Signature;
+use crate::coll::sm::Terms;
 use crate::copy::probe::{self, Offer, Offered};
-use crate::copy::{Methods, Reach};
+use crate::copy::{Method, Methods, Reach};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
+use crate::explain::Circumstances;
 use crate::segment::layout::{
     ABORT_WORDS, FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus, RegionTable, whole_pages,
 };
@@ -180,9 +182,22 @@ impl Job {
         self.shares_core[rank]
     }
 
-    /// Size of this machine's last cache.
-    pub(crate) fn last_cache_bytes(&self) -> usize {
-        self.last_cache_bytes
+    /// What the choices of a communicator of `ranks` of this job depend on.
+    pub(crate) fn terms(&self, ranks: usize) -> Terms {
+        let shared = self.methods().has(Method::Shared);
+        Terms::new(&self.settings, ranks, self.own_cores, shared, self.last_cache_bytes)
+    }
+
+    /// As [`terms`](Self::terms), for explanations.
+    pub(crate) fn circumstances(&self, ranks: usize) -> Circumstances {
+        Circumstances {
+            ranks,
+            own_cores: self.own_cores,
+            shared: self.methods().has(Method::Shared),
+            cma: self.methods().has(Method::Cma),
+            last_cache_bytes: self.last_cache_bytes,
+            settings: self.settings.clone(),
+        }
     }
 
     /// Ranks, cores, and what follows for waiting, in words.
@@ -464,24 +479,49 @@ fn agree(peers: &[Introduction]) -> Result<()> {
     Ok(())
 }
 
+/// How many ranks compete for a core.
+#[derive(Debug)]
+pub(crate) struct Load {
+    cores: usize,
+    quota: Option<f64>,
+    per_core: f64,
+}
+
+impl Load {
+    /// From the cores that each rank may use, and the tightest quota that any rank sees.
+    pub(crate) fn new<'c, C>(ranks: impl ExactSizeIterator<Item = C>, quota: Option<f64>) -> Self
+    where
+        C: IntoIterator<Item = &'c usize, IntoIter: ExactSizeIterator>,
+    {
+        #[allow(clippy::cast_precision_loss)] // small numbers
+        let size = ranks.len() as f64;
+        let mut load = std::collections::BTreeMap::<usize, f64>::new();
+        for cores in ranks {
+            let cores = cores.into_iter();
+            #[allow(clippy::cast_precision_loss)] // small numbers
+            let share = 1.0 / cores.len() as f64;
+            for &core in cores {
+                *load.entry(core).or_default() += share;
+            }
+        }
+        let busiest = load.values().copied().fold(0.0, f64::max);
+        Self { cores: load.len(), quota, per_core: quota.map_or(busiest, |quota| busiest.max(size / quota)) }
+    }
+
+    /// True if every rank has a core to itself.
+    pub(crate) fn gives_own_cores(&self, settings: &Settings) -> bool {
+        // Shares of a core are sums of fractions: leave room for their rounding.
+        settings.assume_own_cores.unwrap_or(self.per_core < 1.0 + 1e-6)
+    }
+}
+
 /// How ranks wait, and why: from how many of them compete for the most loaded core.
 fn placement(peers: &[Introduction], settings: &Settings) -> (bool, Patience, String) {
-    let mut load = std::collections::BTreeMap::<usize, f64>::new();
-    for peer in peers {
-        for &core in &peer.cores {
-            #[allow(clippy::cast_precision_loss)] // small numbers
-            let share = 1.0 / peer.cores.len() as f64;
-            *load.entry(core).or_default() += share;
-        }
-    }
-    #[allow(clippy::cast_precision_loss)] // small numbers
-    let size = peers.len() as f64;
-    let busiest = load.values().copied().fold(0.0, f64::max);
     // The tightest quota that any rank sees, so that all ranks come to the same result.
     let quota = peers.iter().filter_map(|peer| peer.quota).reduce(f64::min);
-    let per_core = quota.map_or(busiest, |quota| busiest.max(size / quota));
-    // Shares of a core are sums of fractions: leave room for their rounding.
-    let own_cores = settings.assume_own_cores.unwrap_or(per_core < 1.0 + 1e-6);
+    let load = Load::new(peers.iter().map(|peer| &peer.cores), quota);
+    let own_cores = load.gives_own_cores(settings);
+    let Load { cores, per_core, .. } = load;
     let mut patience = if own_cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
     if let Some(spins) = settings.spins {
         (patience.spins, patience.spins_apart) = (spins.max(1), spins.max(1));
@@ -491,8 +531,8 @@ fn placement(peers: &[Introduction], settings: &Settings) -> (bool, Patience, St
         "{} ranks on {} cores{}: {per_core:.2} ranks on the busiest core, so waiting is {} polls \
          ({} for a rank on another core), {} yields, then sleep{}",
         peers.len(),
-        load.len(),
-        quota.map_or(String::new(), |q| format!(" (control group allows {q:.2})")),
+        cores,
+        load.quota.map_or(String::new(), |q| format!(" (control group allows {q:.2})")),
         patience.spins,
         patience.spins_apart,
         patience.yields,

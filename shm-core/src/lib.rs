@@ -19,6 +19,8 @@ pub mod error;
 #[cfg(not(loom))]
 pub mod exchange;
 #[cfg(not(loom))]
+pub mod explain;
+#[cfg(not(loom))]
 pub mod job;
 #[cfg(not(loom))]
 pub mod memory;
@@ -42,10 +44,12 @@ mod waiting;
 #[cfg(not(loom))]
 pub use {
     call::{Call, Collective},
+    coll::sm::Form,
     comm::{LocalComm, Ticket},
     copy::{Method, MethodSet, Methods},
     error::{Error, Result},
     exchange::{Exchange, ExchangeError},
+    explain::{Circumstances, Explanation, Question},
     job::Job,
     memory::{Registered, SharedVec},
     owned::{Owned, OwnedCall},

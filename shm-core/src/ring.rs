@@ -12,12 +12,15 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::call::Signature;
+use crate::coll::sm::Terms;
 use crate::copy::Stores;
 use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::job::Job;
-use crate::segment::layout::{Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, cells_in_ring, whole_pages};
+use crate::segment::layout::{
+    Header, INLINE_BYTES, RankFlags, SLOTS, StepSlot, cell_bytes, cells_in_ring, whole_pages,
+};
 use crate::segment::{Place, Segment, Shape};
 use crate::sync::before;
 
@@ -28,9 +31,6 @@ const FEW_PEERS: usize = 3;
 /// Steps by which a rank's watermark may lag behind: no writer waits for the last ones.
 const MARK_LAG: u32 = 8;
 
-/// Ranks from which on cells are small, so that a segment of 256 ranks stays modest.
-const MANY_RANKS: usize = 32;
-
 /// The slots and cells of a communicator, and how far this rank has come in them.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -39,7 +39,7 @@ pub(crate) struct Ring {
     cells: Vec<*mut u8>,
     cell_bytes: usize,
     cell_count: usize,
-    own_cores: bool,
+    terms: Terms,
     /// Slots in use: enough to let a writer run ahead of ranks that share its core; fewer where every
     /// rank has its own, so that slots and records of two ranks stay in the first cache.
     depth: u32,
@@ -80,7 +80,7 @@ impl Ring {
     /// Makes the memory of a communicator together: collective over `exchange`.
     pub(crate) fn together(exchange: &mut dyn Exchange, job: Rc<Job>, id: u32, world: Vec<usize>) -> Result<Self> {
         let size = world.len();
-        let cell_bytes = if size <= MANY_RANKS { PAGE } else { PAGE / 4 };
+        let cell_bytes = cell_bytes(size);
         let cells_at = whole_pages(size_of::<RankFlags>());
         let cell_count = cells_in_ring(size);
         let ring_bytes = cell_count * cell_bytes;
@@ -96,7 +96,7 @@ impl Ring {
         let flags = (0..size).map(|r| segment.place(first + r * stride)).collect();
         let cells = (0..size).map(|r| segment.bytes_at(first + r * stride + cells_at, ring_bytes)).collect();
         Ok(Self {
-            own_cores: job.own_cores(),
+            terms: job.terms(size),
             stores: Stores::new(job.settings().past_caches),
             depth: if job.own_cores() { SLOTS / 4 } else { SLOTS },
             job,
@@ -152,10 +152,16 @@ impl Ring {
         &self.peers
     }
 
+    /// What the form of an operation depends on beside the call.
+    #[inline]
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     /// True if every rank has a core to itself.
     #[inline]
     pub(crate) fn own_cores(&self) -> bool {
-        self.own_cores
+        self.terms.own_cores
     }
 
     /// True if `rank` may need this rank's core to go on.
@@ -219,11 +225,6 @@ impl Ring {
         let (first_cell, bytes) = ((begin % ring) as u32, bytes as u32);
         let needed = if before(self.overrun, oldest) { oldest } else { self.overrun };
         Span { step, first_cell, bytes, needed }
-    }
-
-    /// Largest payload of which `spans` can be in flight at a time.
-    pub(crate) fn largest(&self, spans: usize) -> usize {
-        (self.cell_count / spans) * self.cell_bytes
     }
 
     /// True once this rank may write to the place of `span`: all ranks have consumed what was there.
@@ -438,13 +439,6 @@ impl Ring {
             *next += 1;
         }
         Ok(true)
-    }
-
-    /// True if a vector of `bytes` on every rank is more than the last cache holds, so that results had
-    /// better go past it.
-    #[inline]
-    pub(crate) fn is_beyond_caches(&self, bytes: usize) -> bool {
-        bytes >= self.job.last_cache_bytes() / self.size()
     }
 
     /// True once `peer` will not read anything of the steps before `step` again.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::coll::sm::Form;
 use crate::copy::MethodSet;
 use crate::segment::Backing;
 use crate::topo::Topology;
@@ -16,6 +17,8 @@ pub struct Settings {
     pub backing: Option<Backing>,
     /// Ways in which a peer's memory may be reached.
     pub methods: MethodSet,
+    /// The form of every collective that it can carry, others taking the next that can; `None` chooses.
+    pub form: Option<Form>,
     /// Largest pipelined piece of a message; `None` chooses by its length.
     pub chunk_bytes: Option<usize>,
     /// Reductions of smaller vectors let every rank read every vector; larger ones are reduced by
@@ -79,6 +82,7 @@ impl Default for Settings {
         Self {
             backing: None,
             methods: MethodSet::default(),
+            form: None,
             chunk_bytes: None,
             slice_min_bytes: 8 * 1024,
             single_copy: Single::IfShared,
@@ -103,6 +107,7 @@ const MAX_SPINS: u32 = 1_000_000;
 pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
     ("methods", "how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
+    ("form", "how collectives are carried out where the form can carry them: auto, flat, tree, direct, slice"),
     ("chunk_bytes", "largest pipelined piece of a message: auto, or a power of two from 4096 to 65536"),
     ("slice_min_bytes", "from this size on, reductions are shared out by slices (two ranks: 32 times)"),
     ("single_copy", "when ranks work on each other's own buffers: if_shared, by_kernel (always, by cma) or never"),
@@ -125,6 +130,7 @@ impl Settings {
         match key {
             "backing" => self.backing = parse_backing(value)?,
             "methods" => self.methods = MethodSet::parse(value)?,
+            "form" => self.form = parse_form(value)?,
             "chunk_bytes" => self.chunk_bytes = auto_or_number(key, value)?,
             "slice_min_bytes" => self.slice_min_bytes = number(key, value)?,
             "tree_min_ranks" => self.tree_min_ranks = number(key, value)?,
@@ -154,6 +160,9 @@ impl Settings {
         {
             return Err(format!("chunk_bytes={chunk}: expected auto, or a power of two from 4096 to 65536"));
         }
+        if self.form == Some(Form::Alone) {
+            return Err(format!("form=alone: expected auto, {}", Form::SETTABLE.map(Form::name).join(", ")));
+        }
         if self.tree_min_ranks < 2 {
             return Err(format!("tree_min_ranks={}: expected a number of at least 2", self.tree_min_ranks));
         }
@@ -172,6 +181,7 @@ impl Settings {
         Some(match key {
             "backing" => self.backing.map_or_else(|| "auto".to_owned(), |b| b.to_string()),
             "methods" => self.methods.to_string(),
+            "form" => auto(self.form),
             "chunk_bytes" => auto(self.chunk_bytes),
             "slice_min_bytes" => self.slice_min_bytes.to_string(),
             "single_copy" => self.single_copy.name().to_owned(),
@@ -229,6 +239,14 @@ pub fn seconds(key: &str, value: &str) -> Result<f64, String> {
     }
 }
 
+fn parse_form(value: &str) -> Result<Option<Form>, String> {
+    let found = Form::SETTABLE.into_iter().find(|form| form.name() == value);
+    if found.is_none() && value != "auto" {
+        return Err(format!("form={value}: expected auto, {}", Form::SETTABLE.map(Form::name).join(", ")));
+    }
+    Ok(found)
+}
+
 fn parse_backing(value: &str) -> Result<Option<Backing>, String> {
     match value {
         "auto" => Ok(None),
@@ -263,6 +281,7 @@ mod tests {
             ("chunk_bytes", "x"),
             ("timeout_s", "-1"),
             ("backing", "file"),
+            ("form", "alone"),
             ("methods", "shared+dma"),
             ("methods", ""),
         ];

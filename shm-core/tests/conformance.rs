@@ -6,7 +6,7 @@ mod support;
 
 use reduce_kernels::{Op, Operator, UserOperator};
 use shm_core::segment::Backing;
-use shm_core::{Call, LocalComm, Settings, Single};
+use shm_core::{Call, Form, LocalComm, Settings, Single};
 use support::{heap, idle, ranks};
 
 /// What rank `rank` contributes at `index` in the test with number `salt`.
@@ -141,6 +141,45 @@ fn every_way_to_reach_a_buffer_is_exact() {
             settings.chunk_bytes = Some(chunk_bytes);
             for size in [2, 3, 5] {
                 ranks(size, &settings, |comm, _| every_collective(comm, &[600, 9000, 100_001]));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_form_that_is_set_is_taken_and_exact() {
+    // Of allreduce and bcast of 1, 15, 16, 512, 513 and 40,000 numbers; threads reach all vectors.
+    let taken = |form| match form {
+        Form::Flat => ["sm/flat", "sm/flat", "sm/flat", "sm/flat", "sm/direct", "solo/direct"],
+        Form::Tree => ["sm/tree", "sm/tree", "sm/flat", "sm/flat", "sm/direct", "solo/direct"],
+        Form::Direct => ["sm/direct", "sm/direct", "sm/direct", "sm/direct", "sm/direct", "solo/direct"],
+        _ => ["sm/slice", "sm/slice", "sm/slice", "sm/slice", "sm/slice", "solo/slice"],
+    };
+    let counts = [1, 15, 16, 512, 513, 40_000];
+    for form in [Form::Flat, Form::Tree, Form::Direct, Form::Slice] {
+        for single_copy in [Single::IfShared, Single::Never] {
+            let mut settings = heap();
+            settings.form = Some(form);
+            settings.single_copy = single_copy;
+            for size in [2, 3, 5, 9] {
+                ranks(size, &settings, |comm, _| {
+                    for (count, mut choice) in counts.into_iter().zip(taken(form)) {
+                        if single_copy == Single::Never {
+                            choice = match choice {
+                                "solo/direct" => "sm/direct",
+                                "solo/slice" => "sm/slice",
+                                other => other,
+                            };
+                        }
+                        let (send, mut recv) = (vec![1_i64; count], vec![0_i64; count]);
+                        let call = Call::allreduce(&send, &mut recv, Operator::Sum.into()).unwrap();
+                        assert_eq!(comm.choice(&call), choice, "{form} {count}");
+                        let bcast = comm.choice(&Call::bcast(&mut recv, 0));
+                        assert_eq!(bcast, choice.replace("slice", "direct"), "{form} {count}");
+                    }
+                    every_collective(comm, &[0]);
+                    every_collective(comm, &counts);
+                });
             }
         }
     }

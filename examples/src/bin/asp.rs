@@ -4,8 +4,9 @@
 //! The graph joins each of the world's airports with its nearest neighbours, both ways; its weights
 //! are great-circle distances in whole metres, so that results are exact.
 //!
-//! `han run -n 4 -- target/release/asp [--airports N] [--neighbours K] [--check]`
+//! `han run -n 4 -- target/release/asp [--airports N] [--neighbours K] [--alloc private|shared] [--check]`
 //!
+//! `--alloc shared` keeps the rows that are broadcast in memory that the other ranks can map.
 //! `--check` runs once more on rank 0 alone and compares every row.
 
 use han::{Communicator, Context, Operator, TwoInt};
@@ -112,16 +113,17 @@ fn load(comm: &Communicator, airports: &[Airport], neighbours: usize) -> han::Re
 }
 
 /// Replaces weights by the lengths of the shortest paths; returns the time spent in broadcasts.
-fn floyd_warshall(comm: &Communicator, block: &mut Block) -> han::Result<Duration> {
+///
+/// `row_k` is the buffer of the broadcasts, a row long.
+fn floyd_warshall(comm: &Communicator, block: &mut Block, row_k: &mut [i32]) -> han::Result<Duration> {
     let mut communicating = Duration::ZERO;
-    let mut row_k = vec![0; block.columns];
     for owner in 0..comm.size() {
         for k in share(block.columns, owner, comm.size()) {
             if comm.rank() == owner {
                 row_k.copy_from_slice(block.row_mut(k));
             }
             let start = Instant::now();
-            comm.bcast(&mut row_k, owner)?;
+            comm.bcast(row_k, owner)?;
             communicating += start.elapsed();
 
             for row in block.metres.chunks_exact_mut(block.columns) {
@@ -129,7 +131,7 @@ fn floyd_warshall(comm: &Communicator, block: &mut Block) -> han::Result<Duratio
                 if to_k == UNREACHABLE {
                     continue;
                 }
-                for (metres, from_k) in row.iter_mut().zip(&row_k) {
+                for (metres, from_k) in row.iter_mut().zip(&*row_k) {
                     *metres = (*metres).min(to_k + from_k);
                 }
             }
@@ -199,7 +201,7 @@ fn check(
     let mut serial = None;
     if let Some(alone) = world.split((world.rank() == 0).then_some(0), 0)? {
         let mut block = load(&alone, airports, neighbours)?;
-        floyd_warshall(&alone, &mut block)?;
+        floyd_warshall(&alone, &mut block, &mut vec![0; airports.len()])?;
         serial = Some(block);
     }
     let mut row = vec![0; block.columns];
@@ -226,13 +228,18 @@ fn check(
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    const USAGE: &str = "usage: asp [--airports N] [--neighbours K] [--check], with N from 2";
-    let (mut count, mut neighbours, mut checked) = (usize::MAX, 8, false);
+    const USAGE: &str = "usage: asp [--airports N] [--neighbours K] [--alloc private|shared] [--check], with N from 2";
+    let (mut count, mut neighbours, mut shared, mut checked) = (usize::MAX, 8, false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next().and_then(|value| value.parse().ok()).ok_or(USAGE);
         match argument.as_str() {
             "--check" => checked = true,
+            "--alloc" => match arguments.next().as_deref() {
+                Some("private") => shared = false,
+                Some("shared") => shared = true,
+                _ => return Err(USAGE.into()),
+            },
             "--airports" => count = number()?,
             "--neighbours" => neighbours = number()?,
             _ => return Err(USAGE.into()),
@@ -248,7 +255,11 @@ fn run() -> Result<(), Box<dyn Error>> {
     let world = context.world();
     let mut block = load(world, &airports, neighbours)?;
     let start = Instant::now();
-    let communicating = floyd_warshall(world, &mut block)?;
+    let communicating = if shared {
+        floyd_warshall(world, &mut block, &mut world.alloc(airports.len())?)?
+    } else {
+        floyd_warshall(world, &mut block, &mut vec![0; airports.len()])?
+    };
     let total = start.elapsed();
     report(world, &airports, &block)?;
     report_times(world, total, communicating)?;

@@ -1,10 +1,14 @@
 //! `han status`: what the ranks of this user's local jobs are doing, read from their segments.
 
+use std::error::Error;
+use std::io::Write;
 use std::process::ExitCode;
 
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use serde_json::json;
 use shm_core::job::{self, JobStatus, RankReport};
+
+use crate::output::stdout;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -14,26 +18,21 @@ pub(crate) struct Args {
 }
 
 /// Runs the subcommand.
-pub(crate) fn main(args: Args) -> ExitCode {
-    let jobs = match job::list() {
-        Ok(jobs) => jobs,
-        Err(error) => {
-            eprintln!("han status: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
+pub(crate) fn main(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let jobs = job::list()?;
+    let mut out = stdout();
     if args.json {
         for job in &jobs {
-            println!("{}", as_json(job));
+            writeln!(out, "{}", as_json(job))?;
         }
     } else if jobs.is_empty() {
-        println!("no jobs");
+        writeln!(out, "no jobs")?;
     } else {
         for job in &jobs {
-            println!("job {:016x}, {} ranks\n{}\n", job.id, job.size, table(job));
+            writeln!(out, "job {:016x}, {} ranks\n{}\n", job.id, job.size, table(job))?;
         }
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 fn as_json(job: &JobStatus) -> serde_json::Value {

@@ -1,4 +1,4 @@
-//! `han bench`, `han info` and `han status` as a user runs them: real processes, real output.
+//! `han bench`, `han explain`, `han info` and `han status` as a user runs them: real processes, real output.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Child, Command, Stdio};
@@ -133,6 +133,78 @@ fn info_tells_the_whole_configuration() {
     assert!(settings.iter().any(|setting| setting["origin"] == "default"));
     assert!(!info["hardware"]["allowed"].as_array().unwrap().is_empty());
     assert!(output(&["info"]).unwrap().contains("chunk_bytes"));
+}
+
+#[test]
+fn bench_measures_on_memory_that_peers_map() {
+    let run = |alloc: &str| {
+        let text = output(&["bench", "all", "-n", "2", "--min", "512K", "--max", "512K", "--alloc", alloc, "--json"]);
+        let rows = lines(&text.unwrap());
+        assert!(rows.iter().all(|row| row["verified"] == true && row["alloc"] == alloc));
+        let choices = rows.iter().map(|row| row["choice"].as_str().unwrap().to_owned());
+        choices.collect::<Vec<_>>()
+    };
+    assert_eq!(run("private"), ["sm/flat", "sm/direct", "sm/slice", "sm/slice"]);
+    assert_eq!(run("shared"), ["sm/flat", "solo/direct", "solo/slice", "solo/slice"]);
+}
+
+#[test]
+fn explain_names_the_choice_and_the_setting_that_decided() {
+    let explain = |arguments: &[&str], set: &str| {
+        let output = han().arg("explain").args(arguments).env("HAN_SET", set).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let barrier = explain(&["barrier", "-n", "2"], "");
+    assert!(barrier.starts_with("barrier, 2 ranks") && barrier.contains("tree_min_ranks=32"), "{barrier}");
+    let text = explain(&["bcast", "1M", "-n", "8"], "assume_own_cores=0,chunk_bytes=8192");
+    for expected in ["8 ranks with shared cores: sm/direct", "128 of 8192 bytes: chunk_bytes was set", "han_malloc"] {
+        assert!(text.contains(expected), "{text}");
+    }
+    let forced = explain(&["allreduce", "1M", "-n", "8"], "form=direct");
+    assert!(forced.contains("sm/direct") && forced.contains("form=direct was set"), "{forced}");
+    let off = explain(&["reduce", "1M", "-n", "2", "--alloc", "shared"], "methods=cico");
+    assert!(off.contains("sm/direct") && off.contains("needs the method shared, which is off"), "{off}");
+
+    let json = explain(&["allreduce", "4M", "-n", "2", "--alloc", "shared", "--json"], "");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["choice"], &json["bytes"]), (&"solo/slice".into(), &(4 << 20).into()));
+    assert_eq!((&json["points"][0]["what"], &json["points"][0]["value"]), (&"form".into(), &"slice".into()));
+    assert!(output(&["explain", "bcast"]).unwrap_err().contains("BYTES"));
+    assert!(output(&["explain", "gather", "8"]).unwrap_err().contains("allreduce"));
+}
+
+/// The choice that is explained is the one that a job makes.
+#[test]
+fn explain_tells_what_bench_does() {
+    for (collective, bytes, alloc) in [
+        ("bcast", "64K", "shared"),
+        ("reduce", "16K", "private"),
+        ("reduce", "64K", "shared"),
+        ("allreduce", "1K", "private"),
+    ] {
+        let said = output(&["explain", collective, bytes, "-n", "3", "--alloc", alloc, "--json"]).unwrap();
+        let arguments = ["bench", collective, "-n", "3", "--min", bytes, "--max", bytes, "--alloc", alloc, "--ms", "1"];
+        let done = output(&[&arguments[..], &["--json"]].concat()).unwrap();
+        assert_eq!(lines(&said)[0]["choice"], lines(&done)[0]["choice"], "{collective} {bytes} {alloc}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_it_quietly() {
+    for arguments in [
+        &["bench", "--limits", "--json"][..],
+        &["bench", "all", "-n", "2", "--max", "8", "--ms", "1"],
+        &["info"],
+        &["explain", "bcast", "1M"],
+        &["status"],
+    ] {
+        let mut child = han().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+    }
 }
 
 /// A job that is ended with the test, however the test ends.

@@ -11,7 +11,7 @@ use crate::copy::cico::copy;
 use crate::copy::{Access, Described, Method};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
-use crate::settings::Single;
+use crate::settings::{Settings, Single};
 
 /// One rank's vectors, as another one reaches them.
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +118,7 @@ impl Operands {
     /// True if a rank whose vectors are reached, or this one, receives where it sends.
     pub(crate) fn any_in_place(&self, ring: &Ring, call: &Call<'_>) -> bool {
         let peer_is = |&peer: &usize| self.reached[peer].is_some_and(|reached| reached.in_place);
-        std::ptr::eq(call.send, call.recv) || ring.peers().iter().any(peer_is)
+        call.is_in_place() || ring.peers().iter().any(peer_is)
     }
 
     /// Where `rank`'s vector to send is, if not in cells.
@@ -188,19 +188,54 @@ impl Operands {
 }
 
 /// True if this rank's vectors of `call` are long enough and lie where the settings want them reached.
-fn can_be_reached(ring: &Ring, call: &Call<'_>) -> bool {
-    let settings = ring.job().settings();
-    if call.bytes() < settings.single_copy_min_bytes {
-        return false;
-    }
+pub(crate) fn can_be_reached(ring: &Ring, call: &Call<'_>) -> bool {
     let reach = ring.job().reach();
     let has = |method| reach.methods().has(method);
-    match settings.single_copy {
-        Single::Never => false,
-        Single::ByKernel => has(Method::Cma),
-        Single::IfShared => {
-            let everywhere = |start| reach.everywhere(&reach.describe(start, call.bytes()));
-            has(Method::Shared) && everywhere(call.send) && (!call.receives(ring.rank()) || everywhere(call.recv))
+    match Lending::of(ring.job().settings(), has, call.bytes()) {
+        Lending::Wherever => true,
+        Lending::IfMapped => are_mapped(ring, call),
+        _ => false,
+    }
+}
+
+/// True if peers map this rank's vectors of `call`.
+pub(crate) fn are_mapped(ring: &Ring, call: &Call<'_>) -> bool {
+    let reach = ring.job().reach();
+    let everywhere = |start| reach.everywhere(&reach.describe(start, call.bytes()));
+    everywhere(call.send) && (!call.receives(ring.rank()) || everywhere(call.recv))
+}
+
+/// Whether vectors of a length are worked on where they are; what has decided it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lending {
+    /// No, they are shorter than `single_copy_min_bytes`.
+    TooShort,
+    /// No, by the setting.
+    Never,
+    /// No, the method that the setting asks for is off.
+    MethodOff(Method),
+    /// Yes, by the kernel if they are not mapped.
+    Wherever,
+    /// If they lie in memory that peers map.
+    IfMapped,
+}
+
+impl Lending {
+    pub(crate) fn of(settings: &Settings, has: impl Fn(Method) -> bool, bytes: usize) -> Self {
+        if bytes < settings.single_copy_min_bytes {
+            return Self::TooShort;
         }
+        match settings.single_copy {
+            Single::Never => Self::Never,
+            Single::ByKernel if has(Method::Cma) => Self::Wherever,
+            Single::ByKernel => Self::MethodOff(Method::Cma),
+            Single::IfShared if has(Method::Shared) => Self::IfMapped,
+            Single::IfShared => Self::MethodOff(Method::Shared),
+        }
+    }
+
+    /// Whether vectors may be mapped at all, where `shared` says that they can be.
+    pub(crate) fn may_map(settings: &Settings, shared: bool) -> bool {
+        shared && settings.single_copy != Single::Never
     }
 }

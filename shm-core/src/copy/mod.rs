@@ -16,7 +16,7 @@ mod ranges;
 mod reach;
 mod regions;
 mod registered;
-mod stores;
+pub(crate) mod stores;
 
 pub use method::{Method, MethodSet, Methods};
 pub(crate) use reach::{Access, Described};

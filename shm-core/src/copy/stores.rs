@@ -22,6 +22,28 @@ const LINE_NS: f64 = 6.0;
 /// Slow copies in a row that it takes to change: one may have been interrupted.
 const SLOW_IN_A_ROW: u32 = 2;
 
+/// True if a payload always goes by ordinary stores.
+#[inline]
+const fn is_short(bytes: usize) -> bool {
+    bytes < LEAST_BYTES
+}
+
+/// How payloads of `bytes` go into cells, why, and the setting that would change it, if one would.
+pub(crate) fn in_words(past_caches: Option<bool>, bytes: usize) -> (&'static str, String, &'static str) {
+    if is_short(bytes) {
+        return ("ordinary", format!("fewer than {LEAST_BYTES} bytes at a time"), "");
+    }
+    match past_caches {
+        Some(true) => ("non-temporal", "past_caches=1 was set".to_owned(), "past_caches"),
+        Some(false) => ("ordinary", "past_caches=0 was set".to_owned(), "past_caches"),
+        None => {
+            let limit = format!("{SLOW_IN_A_ROW} in a row take more than {START_NS} ns and {LINE_NS} ns a cache line");
+            let why = format!("timed now and then; non-temporal for a while when {limit}");
+            ("ordinary or non-temporal", why, "past_caches")
+        }
+    }
+}
+
 /// How one rank's payloads go into its cells of one communicator.
 #[derive(Debug)]
 pub(crate) struct Stores {
@@ -49,7 +71,7 @@ impl Stores {
     #[inline]
     #[allow(unsafe_code)] // passes its caller's promise on
     pub(crate) unsafe fn copy_in(&mut self, to: *mut u8, from: *const u8, bytes: usize, rested: bool) {
-        if bytes < LEAST_BYTES {
+        if is_short(bytes) {
             // SAFETY: the caller's promise.
             return unsafe { copy(to, from, bytes) };
         }

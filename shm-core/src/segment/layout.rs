@@ -10,6 +10,8 @@ pub const VERSION: u32 = 1;
 /// Slots of every rank: steps without cells that may be in flight. A quarter of them is used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;
+/// Ranks from which on cells are small, so that a segment of 256 ranks stays modest.
+const MANY_RANKS: usize = 32;
 /// Fewest and most cells that a rank has.
 const LEAST_CELLS: usize = 64;
 const MOST_CELLS: usize = 1024;
@@ -171,6 +173,12 @@ pub const fn layout_hash() -> u64 {
 #[must_use]
 pub const fn whole_pages(bytes: usize) -> usize {
     bytes.div_ceil(PAGE) * PAGE
+}
+
+/// Length of a cell where there are `ranks`.
+#[must_use]
+pub fn cell_bytes(ranks: usize) -> usize {
+    if ranks <= MANY_RANKS { PAGE } else { PAGE / 4 }
 }
 
 /// Cells that each of `ranks` has: more than may be in flight, so that by the time a place comes again its

@@ -64,7 +64,7 @@ fn gram_row_sum(train: &[Image]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::{load, train};
+    use crate::{WEIGHTS, load, train};
     use han::Context;
 
     /// The bound lets pass another order of the sums, and nothing else.
@@ -74,17 +74,17 @@ mod tests {
         let context = Context::init().unwrap();
         let mut images = load(context.world()).unwrap();
         let steps = 20;
-        let forward = train(context.world(), &images, steps).unwrap();
+        let forward = train(context.world(), &images, steps, &mut [0.0; WEIGHTS + 1]).unwrap();
         let bound = super::on_losses(&images.train, steps, forward.largest_norm);
         let last = steps - 1;
 
         images.train.reverse();
-        let backward = train(context.world(), &images, steps).unwrap();
+        let backward = train(context.world(), &images, steps, &mut [0.0; WEIGHTS + 1]).unwrap();
         assert_ne!(backward.weights, forward.weights, "the order should matter");
         assert!((backward.losses[last] - forward.losses[last]).abs() <= bound);
 
         images.train.pop();
-        let without_one = train(context.world(), &images, steps).unwrap();
+        let without_one = train(context.world(), &images, steps, &mut [0.0; WEIGHTS + 1]).unwrap();
         assert!((without_one.losses[last] - forward.losses[last]).abs() > bound);
         context.finalize().unwrap();
     }

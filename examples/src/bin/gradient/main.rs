@@ -4,7 +4,9 @@
 //! The model is softmax regression on the UCI handwritten digits (8 x 8 pixels, 10 classes), the
 //! method plain gradient descent on all training images. Every fifth image is kept for the test.
 //!
-//! `han run -n 4 -- target/release/gradient [--steps N] [--check]`
+//! `han run -n 4 -- target/release/gradient [--steps N] [--alloc private|shared] [--check]`
+//!
+//! `--alloc shared` keeps the gradient in memory that the other ranks can map.
 //!
 //! All ranks must end with the same bits, which is verified in every run. With another number of
 //! ranks the sums are rounded in another order: `--check` trains once more on rank 0 alone and
@@ -119,23 +121,24 @@ fn add_gradient(weights: &[f64], image: &Image, sums: &mut [f64]) {
     sums[WEIGHTS] += total.ln() - (scores[image.label] - highest);
 }
 
-/// Gradient descent; the ranks of `comm` share the images.
-fn train(comm: &Communicator, images: &Images, steps: usize) -> han::Result<Training> {
+/// Gradient descent; the ranks of `comm` share the images. `sums` is the buffer of the allreduce: the gradient,
+/// and behind it the loss.
+fn train(comm: &Communicator, images: &Images, steps: usize, sums: &mut [f64]) -> han::Result<Training> {
     let mut weights = vec![0.0; WEIGHTS];
     let mut losses = Vec::new();
     let mut largest_norm: f64 = 0.0;
     let mut communicating = Duration::ZERO;
     let start = Instant::now();
     for _ in 0..steps {
-        let mut sums = [0.0; WEIGHTS + 1];
+        sums.fill(0.0);
         for image in &images.train {
-            add_gradient(&weights, image, &mut sums);
+            add_gradient(&weights, image, sums);
         }
         let computed = Instant::now();
-        comm.allreduce_in_place(&mut sums, Operator::Sum)?;
+        comm.allreduce_in_place(sums, Operator::Sum)?;
         communicating += computed.elapsed();
 
-        for (weight, sum) in weights.iter_mut().zip(&sums) {
+        for (weight, sum) in weights.iter_mut().zip(&*sums) {
             *weight -= STEP * (sum / images.train_total);
         }
         losses.push(sums[WEIGHTS] / images.train_total);
@@ -177,7 +180,7 @@ fn check(world: &Communicator, training: &Training) -> Result<(), Box<dyn Error>
     let mut verdict = [0.0; 2]; // largest difference, bound
     if let Some(alone) = world.split((world.rank() == 0).then_some(0), 0)? {
         let images = load(&alone)?;
-        let serial = train(&alone, &images, training.losses.len())?;
+        let serial = train(&alone, &images, training.losses.len(), &mut [0.0; WEIGHTS + 1])?;
         let pairs = serial.losses.iter().zip(&training.losses);
         verdict[0] = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         let norm = serial.largest_norm.max(training.largest_norm);
@@ -218,16 +221,22 @@ fn report(comm: &Communicator, training: &Training, tally: [u64; 2]) -> han::Res
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let (mut steps, mut checked) = (400, false);
+    const USAGE: &str = "usage: gradient [--steps N] [--alloc private|shared] [--check]";
+    let (mut steps, mut shared, mut checked) = (400, false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--check" => checked = true,
+            "--alloc" => match arguments.next().as_deref() {
+                Some("private") => shared = false,
+                Some("shared") => shared = true,
+                _ => return Err(USAGE.into()),
+            },
             "--steps" => match arguments.next().map(|value| value.parse()) {
                 Some(Ok(value)) if value > 0 => steps = value,
                 _ => return Err("--steps needs a number from 1".into()),
             },
-            _ => return Err(format!("{argument}? usage: gradient [--steps N] [--check]").into()),
+            _ => return Err(format!("{argument}? {USAGE}").into()),
         }
     }
 
@@ -237,7 +246,11 @@ fn run() -> Result<(), Box<dyn Error>> {
     if world.rank() == 0 {
         println!("{} training images on {} ranks", images.train_total, world.size());
     }
-    let training = train(world, &images, steps)?;
+    let training = if shared {
+        train(world, &images, steps, &mut world.alloc(WEIGHTS + 1)?)?
+    } else {
+        train(world, &images, steps, &mut [0.0; WEIGHTS + 1])?
+    };
     verify_same_bits(world, &training)?;
     let tally = accuracy(world, &images, &training.weights)?;
     report(world, &training, tally)?;

@@ -16,11 +16,12 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use han::Context;
+use han::{Communicator, Context};
 use reduce_kernels::{Byte, Complex, Datatype, Operator, Pair, bf16, f16, is_defined};
 use shm_core::sys::affinity::allowed_cores;
 
 use crate::limits;
+use crate::output::{ReaderLeft, is_reader_left};
 use pattern::Cell;
 use stats::parse_bytes;
 
@@ -70,6 +71,9 @@ pub(crate) struct Args {
     /// Take turns on this many distinct buffers
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     buffers: u32,
+    /// Where the buffers lie
+    #[arg(long, value_enum, default_value_t = Memory::Private)]
+    alloc: Memory,
     /// Repeats of each size; minimum, median and maximum are over these
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..))]
     repeats: u32,
@@ -155,18 +159,26 @@ impl Style {
     }
 }
 
-/// Runs the subcommand.
-pub(crate) fn main(args: Args) -> ExitCode {
-    match dispatch(&args) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("han bench: {error}");
-            ExitCode::FAILURE
+/// Where buffers lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Memory {
+    /// Memory of the process's own
+    Private,
+    /// From `Communicator::alloc`, where the other ranks can map it
+    Shared,
+}
+
+impl Memory {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::Shared => "shared",
         }
     }
 }
 
-fn dispatch(args: &Args) -> Result<ExitCode> {
+/// Runs the subcommand.
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if let Some(path) = &args.limits_peer {
         limits::serve(path)?;
     } else if let Some(&[first, second]) = args.one_way.as_deref() {
@@ -241,7 +253,7 @@ fn work(args: &Args) -> Result<ExitCode> {
         return Err(format!("-n {wanted}, but the launcher started {ranks} ranks").into());
     }
     check_root(args, ranks)?;
-    let verified = match args.dtype {
+    let measured = match args.dtype {
         Datatype::Int8 => measure::<i8>(args, &context),
         Datatype::Int16 => measure::<i16>(args, &context),
         Datatype::Int32 => measure::<i32>(args, &context),
@@ -263,9 +275,12 @@ fn work(args: &Args) -> Result<ExitCode> {
         Datatype::LongInt => measure::<Pair<i64>>(args, &context),
         Datatype::TwoInt => measure::<Pair<i32>>(args, &context),
         Datatype::ShortInt => measure::<Pair<i16>>(args, &context),
-    }?;
-    context.finalize()?;
-    Ok(if verified { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    };
+    // Where the reader has left, all ranks have stopped.
+    if measured.as_ref().map_or_else(|error| is_reader_left(&**error), |_| true) {
+        context.finalize()?;
+    }
+    Ok(if measured? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Measures and prints every collective asked for; gives whether all results were right.
@@ -282,6 +297,7 @@ fn measure<T: Cell>(args: &Args, context: &Context) -> Result<bool> {
             style: if args.cold { Style::Osu } else { args.style },
             cold: args.cold,
             buffers: args.buffers as usize,
+            memory: args.alloc,
             repeats: args.repeats,
             repeat_time: Duration::from_millis(args.ms),
             counts: counts(collective, args, size_of::<T>()),
@@ -289,6 +305,7 @@ fn measure<T: Cell>(args: &Args, context: &Context) -> Result<bool> {
         let before = series::probe(communicator, &cores)?;
         let points = series::run::<T>(communicator, &plan)?;
         let after = series::probe(communicator, &cores)?;
+        let mut printed = Ok(());
         verified &= points.iter().all(|point| point.verified);
         if communicator.rank() == 0 {
             let report = report::Report {
@@ -300,10 +317,23 @@ fn measure<T: Cell>(args: &Args, context: &Context) -> Result<bool> {
                 one_way_ns: (before, after),
                 points: &points,
             };
-            if args.json { report.print_json()? } else { report.print_table()? }
+            printed = if args.json { report.print_json() } else { report.print_table() };
         }
+        stop_together(communicator, printed)?;
     }
     Ok(verified)
+}
+
+/// Ends the measurement on all ranks if rank 0 could not print because its reader has left: no rank shall find
+/// another one dead.
+fn stop_together(communicator: &Communicator, printed: Result<()>) -> Result<()> {
+    let has_left = matches!(&printed, Err(error) if is_reader_left(&**error));
+    if !has_left {
+        printed?;
+    }
+    let mut left = [u8::from(has_left)];
+    communicator.bcast(&mut left, 0)?;
+    if left[0] == 0 { Ok(()) } else { Err(ReaderLeft.into()) }
 }
 
 /// Element counts from `--min` to `--max`.

@@ -6,11 +6,12 @@ use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use reduce_kernels::Datatype;
 use serde::Serialize;
 
-use super::Result;
 use super::series::{Plan, Point};
 use super::stats::{bytes_text, time_text};
+use super::{Memory, Result};
 use crate::info;
 use crate::limits::Distance;
+use crate::output::stdout;
 use crate::status::ranges_text;
 
 /// A finished series.
@@ -45,6 +46,7 @@ struct Line<'a> {
     verified: bool,
     style: &'static str,
     buffers: usize,
+    alloc: &'static str,
     cores: usize,
     one_way_ns_before: Option<f64>,
     one_way_ns_after: Option<f64>,
@@ -55,7 +57,7 @@ impl Report<'_> {
     /// One JSON object a line.
     pub(super) fn print_json(&self) -> Result<()> {
         let collective = self.plan.collective;
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         for point in self.points {
             let line = Line {
                 coll: collective.name(),
@@ -75,6 +77,7 @@ impl Report<'_> {
                 verified: point.verified,
                 style: self.plan.style.name(),
                 buffers: self.plan.buffers,
+                alloc: self.plan.memory.name(),
                 cores: self.cores.len(),
                 one_way_ns_before: self.one_way_ns.0,
                 one_way_ns_after: self.one_way_ns.1,
@@ -87,7 +90,7 @@ impl Report<'_> {
 
     /// A table between the state of the machine before and after.
     pub(super) fn print_table(&self) -> Result<()> {
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         writeln!(out, "# {} | {}", self.title(), info::machine())?;
         writeln!(out, "# one-way latency before: {}", latency_text(self.one_way_ns.0))?;
         writeln!(out, "{}", self.table())?;
@@ -112,9 +115,10 @@ impl Report<'_> {
         }
         let temperature = if plan.cold { ", cold" } else { "" };
         let buffers = if plan.buffers > 1 { format!(", {} buffers", plan.buffers) } else { String::new() };
+        let memory = if plan.memory == Memory::Shared { ", shared memory" } else { "" };
         let style = plan.style.name();
         let (ranks, cores) = (self.ranks, ranges_text(self.cores));
-        format!("{title}, {style} style{temperature}{buffers} | ranks: {ranks}, cores: {cores}")
+        format!("{title}, {style} style{temperature}{buffers}{memory} | ranks: {ranks}, cores: {cores}")
     }
 
     fn table(&self) -> Table {

@@ -6,14 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use han::{Call, Communicator};
+use han::{Call, Communicator, SharedVec};
 use reduce_kernels::{Op, Operator};
 use shm_core::sys::clock::now_ns;
 use shm_core::sys::limits::PageAligned;
 
 use super::pattern::{Cell, Patterns, zero};
 use super::stats::median;
-use super::{Collective, Result, Style};
+use super::{Collective, Memory, Result, Style};
 use crate::limits;
 
 /// Fewest iterations in a repeat, however long one takes.
@@ -37,6 +37,7 @@ pub(super) struct Plan {
     pub(super) style: Style,
     pub(super) cold: bool,
     pub(super) buffers: usize,
+    pub(super) memory: Memory,
     pub(super) repeats: u32,
     pub(super) repeat_time: Duration,
     pub(super) counts: Vec<usize>,
@@ -90,21 +91,51 @@ fn quiet_barrier(communicator: &Communicator) -> Result<()> {
 /// Measures all sizes of the plan.
 pub(super) fn run<T: Cell>(communicator: &Communicator, plan: &Plan) -> Result<Vec<Point>> {
     let largest = plan.counts.iter().copied().max().unwrap_or(0);
-    let mut buffers = Buffers::<T>::new(plan.buffers, largest);
+    let mut buffers = Buffers::<T>::new(communicator, plan, largest)?;
     let size = |&count: &usize| Size::new(communicator, plan, &mut buffers, count).measure();
     plan.counts.iter().map(size).collect()
 }
 
 /// The memory of a series, allocated and touched once.
 struct Buffers<T> {
-    send: Vec<PageAligned<T>>,
-    receive: Vec<PageAligned<T>>,
+    send: Vec<Buffer<T>>,
+    receive: Vec<Buffer<T>>,
 }
 
 impl<T: Cell> Buffers<T> {
-    fn new(slots: usize, count: usize) -> Self {
-        let make = || (0..slots).map(|_| PageAligned::new(zero(), count, 0)).collect();
-        Self { send: make(), receive: make() }
+    fn new(communicator: &Communicator, plan: &Plan, count: usize) -> Result<Self> {
+        let one = |_| -> Result<_> {
+            Ok(match plan.memory {
+                Memory::Private => Buffer::Private(PageAligned::new(zero(), count, 0)),
+                Memory::Shared => Buffer::Shared(communicator.alloc(count)?),
+            })
+        };
+        let make = || (0..plan.buffers).map(one).collect::<Result<Vec<_>>>();
+        Ok(Self { send: make()?, receive: make()? })
+    }
+}
+
+/// One buffer, of as many elements as the largest size needs.
+enum Buffer<T> {
+    Private(PageAligned<T>),
+    Shared(SharedVec<T>),
+}
+
+impl<T: Cell> Buffer<T> {
+    #[inline]
+    fn first(&self, count: usize) -> &[T] {
+        match self {
+            Self::Private(buffer) => buffer.first(count),
+            Self::Shared(buffer) => &buffer[..count],
+        }
+    }
+
+    #[inline]
+    fn first_mut(&mut self, count: usize) -> &mut [T] {
+        match self {
+            Self::Private(buffer) => buffer.first_mut(count),
+            Self::Shared(buffer) => &mut buffer[..count],
+        }
     }
 }
 

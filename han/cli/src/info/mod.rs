@@ -4,7 +4,7 @@
 
 mod hardware;
 mod placement;
-mod trial;
+pub(crate) mod trial;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -15,6 +15,7 @@ use reduce_kernels::{Datatype, Isa, Operator, kernel, table};
 use serde::Serialize;
 
 use crate::bench::stats::bytes_text;
+use crate::output::stdout;
 use crate::status::ranges_text;
 use hardware::Hardware;
 pub(crate) use hardware::machine;
@@ -38,23 +39,22 @@ pub(crate) struct Args {
 }
 
 /// Runs the subcommand.
-pub(crate) fn main(args: Args) -> ExitCode {
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if args.trial_peer {
         // The other side says what went wrong.
-        return if trial::serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        return Ok(if trial::serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let outcome = if args.placement.given() {
-        args.placement.show(args.json)
+    if args.placement.given() {
+        args.placement.show(args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let info = Info::gather()?;
+    if args.json {
+        info.print_json()?
     } else {
-        Info::gather().and_then(|info| if args.json { info.print_json() } else { info.print() })
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("han info: {error}");
-            ExitCode::FAILURE
-        }
+        info.print()?
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 #[derive(Serialize)]
@@ -110,11 +110,11 @@ impl Info {
     }
 
     fn print_json(&self) -> Result<()> {
-        Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(self)?)?)
+        Ok(writeln!(stdout(), "{}", serde_json::to_string(self)?)?)
     }
 
     fn print(&self) -> Result<()> {
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         writeln!(out, "han {} | {}\n", self.version, self.machine)?;
         self.hardware.print(&mut out)?;
         writeln!(out, "\nReduction kernels (this CPU has {}):", self.kernels.available.join(", "))?;

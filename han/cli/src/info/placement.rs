@@ -11,6 +11,8 @@ use shm_core::job::MAX_RANKS;
 use shm_core::sys::affinity;
 use shm_core::topo::{Hierarchy, Level, Place, Processor, Shape, Topology, Tree};
 
+use crate::output::stdout;
+
 use super::{Result, plain_table, ranges_text};
 
 #[derive(clap::Args)]
@@ -97,9 +99,9 @@ impl Args {
         let tree = ranks.hierarchy.tree(root, |level| shapes.of(level));
         if json {
             let report = Report::of(machine, &ranks, &tree, &shapes);
-            return Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?);
+            return Ok(writeln!(stdout(), "{}", serde_json::to_string(&report)?)?);
         }
-        ranks.print(&mut std::io::stdout().lock(), &machine, &tree)
+        ranks.print(&mut stdout(), &machine, &tree)
     }
 
     fn is_described(&self) -> bool {

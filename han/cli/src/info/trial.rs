@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use comfy_table::Table;
-use han::{Config, Exchange, Method};
+use han::{Config, Exchange, Method, Methods};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use shm_core::sys::map::{DEV_SHM, SharedMap};
@@ -42,6 +42,14 @@ pub(super) fn all(config: &Config) -> Vec<Trial> {
         trials.push(Trial::of(method.name(), why.map_or(Ok(()), |why| Err(why.into())), used_for));
     }
     trials
+}
+
+/// Which methods the ranks of a job could use here.
+///
+/// # Errors
+/// There can be no job.
+pub(crate) fn methods(config: &Config) -> Result<Methods> {
+    Ok(two_ranks(config)?.methods().clone())
 }
 
 /// Starts another process of this program and makes a job with it.

@@ -15,6 +15,7 @@ use shm_core::sys::affinity::allowed_cores;
 use shm_core::sys::limits::{self, Side, Wait};
 
 use crate::bench::stats::{bytes_text, median};
+use crate::output::stdout;
 pub(crate) use peer::serve;
 use peer::{Peer, Work};
 
@@ -73,15 +74,14 @@ pub(crate) fn main(json: bool) -> Result<()> {
     let mut found = Vec::new();
     measure(&mut |limit| {
         if json {
-            println!("{}", serde_json::to_string(&limit)?);
-            std::io::stdout().flush()?;
+            writeln!(stdout(), "{}", serde_json::to_string(&limit)?)?;
         } else {
             found.push(limit);
         }
         Ok(())
     })?;
     if !json {
-        print_table(&found);
+        print_table(&found)?;
     }
     Ok(())
 }
@@ -139,8 +139,7 @@ pub(crate) fn print_one_way(first: usize, second: usize) -> Result<()> {
     let mut peer = Peer::start(0)?;
     limits::pin(first)?;
     let times = peer.ping_pong(second, Wait::Spin, 5_000, 15)?;
-    println!("{:.1}", median(&times));
-    Ok(())
+    Ok(writeln!(stdout(), "{:.1}", median(&times))?)
 }
 
 fn time(limit: &'static str, batches: Vec<f64>) -> Limit {
@@ -162,7 +161,7 @@ fn as_f64(bytes: usize) -> f64 {
 }
 
 /// Latencies one a line, bandwidths with a column for each kind.
-fn print_table(limits: &[Limit]) {
+fn print_table(limits: &[Limit]) -> Result<()> {
     let mut latencies = Table::new();
     latencies.load_preset(ASCII_MARKDOWN).set_header(["limit", "ns"]);
     for limit in limits.iter().filter(|limit| limit.bytes.is_none()) {
@@ -189,8 +188,9 @@ fn print_table(limits: &[Limit]) {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        println!("{table}\n");
+        writeln!(stdout(), "{table}\n")?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::pmi::{Links, Phase, Report};
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn_all};
 use super::{Args, descendants, placement, say};
+use crate::output::READER_LEFT_CODE;
 
 /// How long a rank that closed its connection may take to end before that counts as a failure.
 const HANG_UP_GRACE: Duration = Duration::from_secs(1);
@@ -202,7 +203,10 @@ impl Supervisor {
         }
         let name = self.job.name(rank);
         let unfinished = matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier);
-        if exit != Exit::Code(0) {
+        if exit.code() == READER_LEFT_CODE {
+            // Nothing is wrong: `han run ... | head`.
+            self.job.fail(exit.code(), job::SURVIVOR_GRACE, Instant::now());
+        } else if exit != Exit::Code(0) {
             self.fail(exit.code(), job::SURVIVOR_GRACE, &format!("{name} {}", exit.describe()));
         } else if unfinished {
             let why = format!("{name} exited with code 0 between PMI init and finalize; the others cannot go on");

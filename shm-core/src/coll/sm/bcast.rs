@@ -4,6 +4,7 @@
 
 use crate::call::Call;
 use crate::coll::operands::Operands;
+use crate::coll::sm::Form;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
@@ -80,7 +81,7 @@ pub(crate) struct Pipelined<'a> {
 
 impl<'a> Pipelined<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        let chunks = Chunks::new(ring, &call, 2);
+        let chunks = Chunks::new(ring, &call, Form::Direct);
         let operands = Operands::new(ring, &call, ring.rank() == call.root);
         Self { call, chunks, operands, next: 0, span: None, copied_bytes: 0, seen: 0 }
     }
@@ -127,7 +128,7 @@ impl<'a> Pipelined<'a> {
 
 /// The copy for what this rank receives.
 fn copy_out(ring: &Ring, call: &Call<'_>) -> unsafe fn(*mut u8, *const u8, usize) {
-    if ring.is_beyond_caches(call.bytes()) { copy_past_caches } else { copy }
+    if ring.terms().is_beyond_caches(call.bytes()) { copy_past_caches } else { copy }
 }
 
 /// What is copied between two looks at the job.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::call::{Call, Collective};
+use crate::coll::sm::{Form, Terms};
 use crate::ring::Ring;
 
 /// Pieces of a message that are pipelined; all but the last are equally long.
@@ -14,12 +15,11 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Chunks of at most the configured size, of which at least `spans` fit into the ring.
-    pub(crate) fn new(ring: &mut Ring, call: &Call<'_>, spans: usize) -> Self {
+    /// Chunks for `form`, of the length that [`Cut`] tells.
+    pub(crate) fn new(ring: &mut Ring, call: &Call<'_>, form: Form) -> Self {
         ring.mark();
-        let chosen = ring.job().settings().chunk_bytes.unwrap_or_else(|| by_length(call));
-        let chunk_bytes = chosen.min(ring.largest(spans));
-        Self { total_bytes: call.bytes(), chunk_bytes, element_bytes: call.datatype.size() }
+        let cut = Cut::new(ring.terms(), ring.job().settings().chunk_bytes, form, call.collective, call.bytes());
+        Self { total_bytes: call.bytes(), chunk_bytes: cut.chunk_bytes, element_bytes: call.datatype.size() }
     }
 
     pub(crate) fn number(&self) -> usize {
@@ -52,11 +52,45 @@ impl Chunks {
     }
 }
 
-/// Part of the message, between what hides a flag's way and what the first caches hold. A bcast's readers can
-/// do nothing before the first chunk is there; a reduction's ranks all have theirs.
-fn by_length(call: &Call<'_>) -> usize {
-    let parts = if call.collective == Collective::Bcast { 16 } else { 2 };
-    (call.bytes() / parts).clamp(16 * 1024, 64 * 1024).next_power_of_two()
+/// How long chunks are, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) chunk_bytes: usize,
+    pub(crate) because: CutBecause,
+}
+
+/// What has decided the length of chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CutBecause {
+    /// The setting.
+    Set,
+    /// One of so many parts of the message, within [`LEAST_BYTES`] and [`MOST_BYTES`].
+    Parts(usize),
+    /// Not more of them would be in flight, if they were longer.
+    Ring,
+}
+
+/// Hides a flag's way.
+pub(crate) const LEAST_BYTES: usize = 16 * 1024;
+/// What the first caches hold.
+pub(crate) const MOST_BYTES: usize = 64 * 1024;
+
+impl Cut {
+    /// `set`: what the setting says, if it does.
+    pub(crate) fn new(terms: &Terms, set: Option<usize>, form: Form, collective: Collective, bytes: usize) -> Self {
+        // A bcast's readers can do nothing before the first chunk is there; a reduction's ranks all have theirs.
+        let parts = if collective == Collective::Bcast { 16 } else { 2 };
+        let (chosen, because) = match set {
+            Some(set) => (set, CutBecause::Set),
+            None => ((bytes / parts).clamp(LEAST_BYTES, MOST_BYTES).next_power_of_two(), CutBecause::Parts(parts)),
+        };
+        let largest = form.spans().map_or(usize::MAX, |spans| terms.largest(spans));
+        if chosen > largest {
+            Self { chunk_bytes: largest, because: CutBecause::Ring }
+        } else {
+            Self { chunk_bytes: chosen, because }
+        }
+    }
 }
 
 #[cfg(test)]

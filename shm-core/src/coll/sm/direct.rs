@@ -4,6 +4,7 @@
 
 use crate::call::{Call, Collective};
 use crate::coll::operands::Operands;
+use crate::coll::sm::Form;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress, wait_for};
@@ -12,6 +13,12 @@ use crate::ring::{Ring, Span};
 
 /// Chunks that a rank may be ahead of its own reading.
 const AHEAD: usize = 16;
+
+/// True if vectors can be read where they are: in place, a rank's result would overwrite what its peers have yet
+/// to read, unless only the root has one.
+pub(crate) fn may_lend(collective: Collective, in_place: bool) -> bool {
+    collective == Collective::Reduce || !in_place
+}
 
 #[derive(Debug)]
 pub(crate) struct Reduce<'a> {
@@ -34,13 +41,10 @@ pub(crate) struct Reduce<'a> {
 
 impl<'a> Reduce<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        let chunks = Chunks::new(ring, &call, 2);
+        let chunks = Chunks::new(ring, &call, Form::Direct);
         let receives = call.receives(ring.rank());
-        // In place, a rank's result would overwrite what its peers have yet to read.
-        let lends = match call.collective {
-            Collective::Reduce => !receives,
-            _ => !std::ptr::eq(call.send, call.recv),
-        };
+        let lends =
+            !(call.collective == Collective::Reduce && receives) && may_lend(call.collective, call.is_in_place());
         let operands = Operands::new(ring, &call, lends);
         Self {
             call,

@@ -10,6 +10,7 @@
 
 mod barrier;
 mod bcast;
+mod choice;
 mod chunks;
 mod direct;
 mod flat;
@@ -19,68 +20,32 @@ mod tree;
 
 use crate::call::{Call, Collective};
 use crate::coll::{Poll, Progress};
-use crate::copy::Method;
 use crate::error::Result;
 use crate::ring::Ring;
-use crate::segment::layout::INLINE_BYTES;
-use crate::settings::Single;
 use crate::waiting::carry_out;
-
-/// How a collective is carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// A single rank: at most a copy.
-    Alone,
-    Flat,
-    Tree,
-    Direct,
-    Slice,
-}
-
-impl Form {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Alone => "alone",
-            Self::Flat => "sm/flat",
-            Self::Tree => "sm/tree",
-            Self::Direct => "sm/direct",
-            Self::Slice => "sm/slice",
-        }
-    }
-}
+pub use choice::Form;
+pub(crate) use choice::Terms;
+pub(crate) use chunks::{Cut, CutBecause, LEAST_BYTES, MOST_BYTES};
+pub(crate) use slice::Shares;
 
 /// Chooses the form from what all ranks know alike: ranks, sizes and settings.
 #[inline]
 pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
-    let (size, bytes) = (ring.size(), call.bytes());
-    let settings = ring.job().settings();
-    if size == 1 {
-        return Form::Alone;
-    }
-    if bytes <= ring.cell_bytes() {
-        // A tree adds partial sums; and where ranks share cores each of its levels costs switches.
-        let partial = matches!(call.collective, Collective::Reduce | Collective::Allreduce);
-        let many = size >= settings.tree_min_ranks && ring.own_cores();
-        let tree = many && bytes <= INLINE_BYTES && !(partial && settings.reproducible);
-        return if tree { Form::Tree } else { Form::Flat };
-    }
-    match call.collective {
-        Collective::Barrier | Collective::Bcast => Form::Direct,
-        // Slices are worth it only for vectors that may all be reached where they are.
-        Collective::Reduce if slice::root_keeps_up(ring) => {
-            let may_reach = ring.job().methods().has(Method::Shared) && settings.single_copy != Single::Never;
-            if may_reach && bytes >= settings.slice_min_bytes.saturating_mul(4) { Form::Slice } else { Form::Direct }
-        }
-        Collective::Reduce | Collective::Allreduce => {
-            // Slices save reading only from three ranks on; two gain from them when chunks leave the cache.
-            let least = if size == 2 { settings.slice_min_bytes.saturating_mul(32) } else { settings.slice_min_bytes };
-            if bytes < least { Form::Direct } else { Form::Slice }
-        }
+    ring.terms().decide(call.collective, call.bytes()).form()
+}
+
+/// True if `form` works on ranks' own buffers where these can be reached.
+pub(crate) fn lends(form: Form, collective: Collective, in_place: bool) -> bool {
+    match form {
+        Form::Alone | Form::Flat | Form::Tree => false,
+        Form::Direct => collective == Collective::Bcast || direct::may_lend(collective, in_place),
+        Form::Slice => true,
     }
 }
 
 /// Any collective in any form.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // one is under way at a time, and it stays where it is
 pub(crate) enum Operation<'a> {
     Done,
     FlatBarrier(barrier::Flat),

@@ -10,22 +10,15 @@ use crate::call::{Call, Collective};
 use crate::coll::operands::Operands;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
+use crate::coll::sm::{Form, Terms};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
 use crate::copy::cico::{copy, copy_past_caches};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 
-/// True where the root alone reduces as fast as all together, through cells: it keeps up with a few ranks; and
-/// where ranks share cores, its own reading of all vectors costs less than the switches of slices.
-pub(crate) fn root_keeps_up(ring: &Ring) -> bool {
-    ring.size() <= 3 || !ring.own_cores()
-}
-
 /// Chunks that a rank may be ahead of its own gathering.
-const AHEAD: usize = 8;
-/// Spans that must fit into the ring for two chunks to be in flight.
-const SPANS: usize = 4;
+const AHEAD: usize = 16;
 
 /// Shorter vectors stay in the second caches: there a line that peers have read costs more to write again
 /// than a copy through cells.
@@ -33,7 +26,7 @@ const LEND_RESULTS_BYTES: usize = 1 << 20;
 
 /// Who reduces a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shares {
+pub(crate) enum Shares {
     /// Every rank its slice.
     Slices,
     /// The root all of it: where few ranks reduce through cells, sharing out costs more than it saves.
@@ -43,6 +36,44 @@ enum Shares {
     /// Known when all ranks' news are: for a reduce, slices if all vectors are reached where they are, else
     /// the root; for an allreduce, everybody if that and none is in place, else slices.
     Unknown,
+}
+
+impl Shares {
+    /// What a rank knows of it before the others' news.
+    fn at_first(terms: &Terms, collective: Collective, bytes: usize, own_are_reached: bool) -> Self {
+        match collective {
+            Collective::Reduce if terms.root_keeps_up() && own_are_reached => Self::Unknown,
+            Collective::Reduce if terms.root_keeps_up() => Self::Root,
+            Collective::Allreduce if terms.ranks == 2 && own_are_reached && !terms.is_beyond_caches(bytes) => {
+                Self::Unknown
+            }
+            _ => Self::Slices,
+        }
+    }
+
+    /// What all ranks conclude from all ranks' news, where it was not known.
+    fn after_news(collective: Collective, all_are_reached: bool, any_in_place: bool) -> Self {
+        match collective {
+            Collective::Reduce if !all_are_reached => Self::Root,
+            Collective::Reduce => Self::Slices,
+            _ if all_are_reached && !any_in_place => Self::Everybody,
+            _ => Self::Slices,
+        }
+    }
+
+    /// Where all ranks' vectors are reached or none is.
+    pub(crate) fn where_alike(
+        terms: &Terms,
+        collective: Collective,
+        bytes: usize,
+        reached: bool,
+        in_place: bool,
+    ) -> Self {
+        match Self::at_first(terms, collective, bytes, reached) {
+            Self::Unknown => Self::after_news(collective, reached, in_place),
+            known => known,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -73,20 +104,11 @@ pub(crate) struct Reduce<'a> {
 
 impl<'a> Reduce<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        let chunks = Chunks::new(ring, &call, SPANS);
+        let chunks = Chunks::new(ring, &call, Form::Slice);
         let receives = call.receives(ring.rank());
         // In place too: a slice of `recv` is written only when its owner has reduced it.
         let operands = Operands::new(ring, &call, true);
-        let shares = match call.collective {
-            Collective::Reduce if root_keeps_up(ring) && operands.own_are_reached() => Shares::Unknown,
-            Collective::Reduce if root_keeps_up(ring) => Shares::Root,
-            Collective::Allreduce
-                if ring.size() == 2 && operands.own_are_reached() && !ring.is_beyond_caches(call.bytes()) =>
-            {
-                Shares::Unknown
-            }
-            _ => Shares::Slices,
-        };
+        let shares = Shares::at_first(ring.terms(), call.collective, call.bytes(), operands.own_are_reached());
         let lends_results = call.collective == Collective::Reduce || call.bytes() >= LEND_RESULTS_BYTES;
         Self {
             call,
@@ -176,7 +198,8 @@ impl<'a> Reduce<'a> {
             self.operands.learn_all(ring, parts)?;
             ring.all_have_reached(parts.step);
             if self.shares == Shares::Unknown {
-                self.shares = self.decide(ring);
+                let in_place = self.operands.any_in_place(ring, &self.call);
+                self.shares = Shares::after_news(self.call.collective, self.operands.all_are_reached(ring), in_place);
                 return Ok(true);
             }
         }
@@ -186,17 +209,6 @@ impl<'a> Reduce<'a> {
             ring.publish(results);
         }
         Ok(self.finish_chunk(ring, results))
-    }
-
-    /// What all ranks conclude from all ranks' news.
-    fn decide(&self, ring: &Ring) -> Shares {
-        let all_reached = self.operands.all_are_reached(ring);
-        match self.call.collective {
-            Collective::Reduce if !all_reached => Shares::Root,
-            Collective::Reduce => Shares::Slices,
-            _ if all_reached && !self.operands.any_in_place(ring, &self.call) => Shares::Everybody,
-            _ => Shares::Slices,
-        }
     }
 
     /// This rank has reduced its share of a chunk; others' results concern it only if it receives.
@@ -276,7 +288,7 @@ impl<'a> Reduce<'a> {
         } else {
             None
         };
-        let copy_out = if ring.is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
+        let copy_out = if ring.terms().is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
         match from {
             // SAFETY: published, and kept until this rank has consumed the span.
             None => unsafe { copy_out(to, ring.cells(peer, results), slice.len()) },

@@ -1,0 +1,52 @@
+//! Standard output, and what becomes of a subcommand whose reader leaves it, as `head` does.
+
+use std::error::Error;
+use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::process::ExitCode;
+
+/// The code by which a shell tells that `SIGPIPE` has ended a program.
+pub(crate) const READER_LEFT_CODE: u8 = 141;
+
+/// Nobody reads standard output any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the reader of standard output has left")]
+pub(crate) struct ReaderLeft;
+
+/// Standard output, whose broken pipe can be told from every other.
+pub(crate) struct Stdout(StdoutLock<'static>);
+
+/// Standard output for the subcommands.
+pub(crate) fn stdout() -> Stdout {
+    Stdout(io::stdout().lock())
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+fn named(error: io::Error) -> io::Error {
+    if error.kind() == ErrorKind::BrokenPipe { io::Error::new(ErrorKind::BrokenPipe, ReaderLeft) } else { error }
+}
+
+/// True if `error` says that the reader has left.
+pub(crate) fn is_reader_left(error: &(dyn Error + 'static)) -> bool {
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error.is::<ReaderLeft>() || inner.is_some_and(<dyn Error + Send + Sync>::is::<ReaderLeft>)
+}
+
+/// The exit code of a subcommand: quiet if its reader has left, else its error is printed.
+pub(crate) fn ended(subcommand: &str, outcome: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        if is_reader_left(&*error) {
+            return READER_LEFT_CODE.into();
+        }
+        eprintln!("han {subcommand}: {error}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,345 @@
+//! What the engine would choose for a call, and why, in words that come from the code that decides.
+
+use std::fmt;
+
+use crate::call::Collective;
+use crate::coll::operands::Lending;
+use crate::coll::sm::{self, Cut, CutBecause, Form, LEAST_BYTES, MOST_BYTES, Shares, Terms};
+use crate::copy::{Method, Methods, stores};
+use crate::error::Result;
+use crate::job::Load;
+use crate::segment::layout::INLINE_BYTES;
+use crate::settings::Settings;
+use crate::sys::{affinity, cache};
+
+/// What choices depend on beside the call, the same on all ranks.
+#[derive(Debug, Clone)]
+pub struct Circumstances {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Every rank has a core to itself.
+    pub own_cores: bool,
+    /// All ranks can use the method `shared`.
+    pub shared: bool,
+    /// All ranks can use the method `cma`.
+    pub cma: bool,
+    /// Size of the last cache.
+    pub last_cache_bytes: usize,
+    /// The settings.
+    pub settings: Settings,
+}
+
+/// A call to explain; all ranks' buffers are alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// The collective.
+    pub collective: Collective,
+    /// Length of a rank's vector.
+    pub bytes: usize,
+    /// The buffers lie in memory that peers can map.
+    pub mapped: bool,
+    /// Results take the place of what is sent.
+    pub in_place: bool,
+}
+
+/// The answer: what is chosen, point by point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// What was asked.
+    pub question: Question,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Every rank has a core to itself.
+    pub own_cores: bool,
+    /// Module and form, as [`LocalComm::choice`](crate::LocalComm::choice) gives it.
+    pub choice: &'static str,
+    /// Form, chunks, copies.
+    pub points: Vec<Point>,
+}
+
+/// One choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point {
+    /// What is chosen, for instance `chunks`.
+    pub what: &'static str,
+    /// The choice.
+    pub value: String,
+    /// What has decided it.
+    pub because: String,
+    /// What would change it: settings by their keys, or else in words; empty if nothing would.
+    pub change: String,
+}
+
+impl Point {
+    fn new(
+        what: &'static str,
+        value: impl Into<String>,
+        because: impl Into<String>,
+        change: impl Into<String>,
+    ) -> Self {
+        Self { what, value: value.into(), because: because.into(), change: change.into() }
+    }
+}
+
+impl Circumstances {
+    /// Those of a job of `ranks` that `han run` would start here, with the methods of another job here.
+    ///
+    /// # Errors
+    /// This process's cores cannot be read.
+    pub fn here(ranks: usize, settings: Settings, methods: &Methods) -> Result<Self> {
+        let cores = affinity::allowed_cores()?;
+        let bound: Vec<_> = (0..ranks).map(|rank| cores.iter().skip(rank % cores.len().max(1)).take(1)).collect();
+        let load = Load::new(bound.into_iter(), affinity::cgroup_quota());
+        Ok(Self {
+            ranks,
+            own_cores: load.gives_own_cores(&settings),
+            shared: methods.has(Method::Shared),
+            cma: methods.has(Method::Cma),
+            last_cache_bytes: cache::last_level_bytes(),
+            settings,
+        })
+    }
+
+    /// Explains what would be done.
+    #[must_use]
+    pub fn explain(&self, question: Question) -> Explanation {
+        let mut question = question;
+        if question.collective == Collective::Barrier {
+            question.bytes = 0;
+        }
+        question.in_place &= matches!(question.collective, Collective::Reduce | Collective::Allreduce);
+        let Question { collective, bytes, in_place, .. } = question;
+        let terms = Terms::new(&self.settings, self.ranks, self.own_cores, self.shared, self.last_cache_bytes);
+        let decision = terms.decide(collective, bytes);
+        let form = decision.form();
+        let (because, change) = terms.because(decision, bytes);
+        let mut points = vec![Point::new("form", form.name(), because, change)];
+        let mut lent = false;
+        match form {
+            Form::Alone => {}
+            Form::Flat | Form::Tree => points.extend(self.payload(&terms, question)),
+            Form::Direct | Form::Slice => {
+                let cut = Cut::new(&terms, self.settings.chunk_bytes, form, collective, bytes);
+                let (copies, reached) = self.copies(form, question);
+                lent = reached;
+                if collective == Collective::Bcast && lent {
+                    points.push(Point::new("chunks", "none", "the first step tells where the root's vector is", ""));
+                } else {
+                    points.push(chunks(cut, bytes));
+                }
+                points.push(copies);
+                if !lent {
+                    points.push(self.stores(bytes.min(cut.chunk_bytes)));
+                }
+                if form == Form::Slice {
+                    points.push(reducers(&terms, Shares::where_alike(&terms, collective, bytes, lent, in_place)));
+                }
+                points.push(past_caches(&terms, form, question, lent));
+            }
+        }
+        let (ranks, own_cores) = (self.ranks, self.own_cores);
+        Explanation { question, ranks, own_cores, choice: form.choice(lent), points }
+    }
+
+    /// Where a payload of at most a cell travels, and how it comes there.
+    fn payload(&self, terms: &Terms, question: Question) -> Vec<Point> {
+        let bytes = question.bytes;
+        if bytes == 0 {
+            return vec![Point::new("payload", "none", "a flag says all", "")];
+        }
+        if bytes <= INLINE_BYTES {
+            return vec![Point::new("payload", "beside the flag", format!("at most {INLINE_BYTES} bytes"), "")];
+        }
+        let why = format!("more than {INLINE_BYTES} bytes, at most {}", terms.cell_bytes);
+        vec![Point::new("payload", "in one cell", why, ""), self.stores(bytes)]
+    }
+
+    /// Whether vectors are worked on where they are.
+    fn copies(&self, form: Form, question: Question) -> (Point, bool) {
+        let Question { collective, bytes, mapped, in_place } = question;
+        let what = "vectors";
+        let cells = |why: String, change: &str| (Point::new(what, "through cells", why, change), false);
+        if !sm::lends(form, collective, in_place) {
+            return cells("in place, a result would overwrite what peers have yet to read".to_owned(), "form=slice");
+        }
+        let set = self.settings.get("single_copy").unwrap_or_default();
+        let least = self.settings.single_copy_min_bytes;
+        let has = |method| match method {
+            Method::Shared => self.shared,
+            Method::Cma => self.cma,
+            Method::Cico => true,
+        };
+        match Lending::of(&self.settings, has, bytes) {
+            Lending::TooShort => {
+                cells(format!("fewer bytes than single_copy_min_bytes={least}"), "single_copy_min_bytes")
+            }
+            Lending::Never => cells("single_copy=never was set".to_owned(), "single_copy"),
+            Lending::MethodOff(method) => {
+                cells(format!("single_copy={set} needs the method {method}, which is off"), "methods, single_copy")
+            }
+            Lending::IfMapped if !mapped => cells(
+                format!("single_copy={set}, and peers cannot map private buffers"),
+                "buffers of alloc or han_malloc, or registered ones; single_copy",
+            ),
+            Lending::IfMapped => {
+                let why = format!("single_copy={set}, peers map them, and single_copy_min_bytes={least} or more");
+                (Point::new(what, "where they are, mapped", why, "single_copy, single_copy_min_bytes"), true)
+            }
+            Lending::Wherever => {
+                let how = if mapped && self.shared { "mapped" } else { "copied by the kernel" };
+                let why = format!("single_copy={set}, and single_copy_min_bytes={least} or more");
+                (Point::new(what, format!("where they are, {how}"), why, "single_copy, single_copy_min_bytes"), true)
+            }
+        }
+    }
+
+    /// The stores by which `bytes` at a time go into cells.
+    fn stores(&self, bytes: usize) -> Point {
+        let (value, because, change) = stores::in_words(self.settings.past_caches, bytes);
+        Point::new("stores into cells", value, because, change)
+    }
+}
+
+fn chunks(cut: Cut, bytes: usize) -> Point {
+    let number = bytes.div_ceil(cut.chunk_bytes);
+    let because = match cut.because {
+        CutBecause::Set => "chunk_bytes was set".to_owned(),
+        CutBecause::Parts(parts) => format!("1/{parts} of the message, within {LEAST_BYTES} and {MOST_BYTES}"),
+        CutBecause::Ring => "more would not fit into the cells that may be in flight".to_owned(),
+    };
+    Point::new("chunks", format!("{number} of {} bytes", cut.chunk_bytes), because, "chunk_bytes")
+}
+
+fn reducers(terms: &Terms, shares: Shares) -> Point {
+    let (value, because) = match shares {
+        Shares::Slices | Shares::Unknown => ("every rank a slice of each chunk", "each vector is read once in all"),
+        Shares::Root => ("the root", terms.keeps_up_in_words()),
+        Shares::Everybody => {
+            ("both ranks all of it", "no cache line of a result is read by one and written by the other")
+        }
+    };
+    Point::new("reduced by", value, because, "")
+}
+
+/// Which stores bring results to where they are wanted.
+fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Point {
+    let Question { collective, bytes, in_place, .. } = question;
+    let what = "stores of results";
+    let copied = match form {
+        Form::Slice => {
+            let shares = Shares::where_alike(terms, collective, bytes, lent, in_place);
+            shares == Shares::Slices && !(collective == Collective::Reduce && lent)
+        }
+        _ => collective == Collective::Bcast,
+    };
+    if !copied {
+        return Point::new(what, "no extra ones", "results are reduced into their place", "");
+    }
+    let share = format!(
+        "{} bytes, the last cache of {} shared by {} ranks",
+        terms.beyond_caches_from(),
+        terms.last_cache_bytes,
+        terms.ranks
+    );
+    if terms.is_beyond_caches(bytes) {
+        Point::new(what, "non-temporal, past the last cache", format!("at least {share}"), "")
+    } else {
+        Point::new(what, "ordinary", format!("fewer than {share}"), "")
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Question { collective, bytes, mapped, in_place } = self.question;
+        write!(f, "{collective}")?;
+        if collective != Collective::Barrier {
+            let place = if in_place { ", in place" } else { "" };
+            write!(f, " of {bytes} bytes in {} buffers{place}", if mapped { "shared" } else { "private" })?;
+        }
+        let cores = if self.own_cores { "a core each" } else { "shared cores" };
+        writeln!(f, ", {} ranks with {cores}: {}", self.ranks, self.choice)?;
+        let width = self.points.iter().map(|point| point.what.len()).max().unwrap_or(0);
+        for Point { what, value, because, change } in &self.points {
+            writeln!(f, "{what:width$}  {value}: {because}")?;
+            if !change.is_empty() {
+                writeln!(f, "{:width$}  (changed by {change})", "")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn circumstances(ranks: usize, own_cores: bool) -> Circumstances {
+        let settings = Settings::default();
+        Circumstances { ranks, own_cores, shared: true, cma: true, last_cache_bytes: 32 << 20, settings }
+    }
+
+    fn question(collective: Collective, bytes: usize, mapped: bool) -> Question {
+        Question { collective, bytes, mapped, in_place: false }
+    }
+
+    fn point<'e>(explanation: &'e Explanation, what: &str) -> &'e Point {
+        let found = explanation.points.iter().find(|point| point.what == what);
+        found.unwrap_or_else(|| panic!("no {what} in {explanation}"))
+    }
+
+    #[test]
+    fn reasons_name_what_has_decided() {
+        let few = circumstances(2, true).explain(question(Collective::Allreduce, 8, false));
+        assert_eq!(few.choice, "sm/flat");
+        assert!(point(&few, "form").because.contains("tree_min_ranks=32"), "{few}");
+        assert_eq!(point(&few, "payload").value, "beside the flag");
+
+        let large = circumstances(8, false).explain(question(Collective::Bcast, 1 << 20, false));
+        assert_eq!(large.choice, "sm/direct");
+        assert_eq!(point(&large, "chunks").value, "16 of 65536 bytes");
+        assert!(point(&large, "vectors").change.contains("han_malloc"), "{large}");
+        assert!(point(&large, "stores of results").because.contains("fewer than 4194304"), "{large}");
+
+        let shared = circumstances(8, true).explain(question(Collective::Allreduce, 4 << 20, true));
+        assert_eq!(shared.choice, "solo/slice");
+        assert!(point(&shared, "vectors").because.contains("single_copy_min_bytes=16384"), "{shared}");
+        assert!(point(&shared, "stores of results").value.contains("past the last cache"), "{shared}");
+        assert!(shared.to_string().contains("with a core each: solo/slice"), "{shared}");
+    }
+
+    #[test]
+    fn a_barrier_has_no_bytes() {
+        let barrier = circumstances(40, true).explain(question(Collective::Barrier, 4096, false));
+        assert_eq!((barrier.choice, barrier.question.bytes), ("sm/tree", 0));
+        assert!(barrier.to_string().starts_with("barrier, 40 ranks"), "{barrier}");
+    }
+
+    #[test]
+    fn what_is_off_is_named() {
+        let mut off = circumstances(2, true);
+        off.shared = false;
+        let answer = off.explain(question(Collective::Reduce, 1 << 20, true));
+        assert_eq!(answer.choice, "sm/direct");
+        assert!(point(&answer, "vectors").because.contains("needs the method shared"), "{answer}");
+        off.settings.set("form", "slice").expect("a form");
+        let forced = off.explain(question(Collective::Bcast, 1 << 20, true));
+        assert!(point(&forced, "form").because.contains("form=slice was set, but"), "{forced}");
+    }
+
+    #[test]
+    fn every_point_of_every_call_has_a_reason() {
+        for ranks in [1, 2, 3, 8, 40] {
+            for own_cores in [false, true] {
+                for collective in Collective::ALL {
+                    for bytes in [0, 8, 121, 4096, 5000, 1 << 16, 1 << 20, 64 << 20] {
+                        for (mapped, in_place) in [(false, false), (true, false), (true, true)] {
+                            let question = Question { collective, bytes, mapped, in_place };
+                            let answer = circumstances(ranks, own_cores).explain(question);
+                            assert!(answer.points.iter().all(|p| !p.value.is_empty() && !p.because.is_empty()));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
