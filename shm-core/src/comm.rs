@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::call::Call;
-use crate::coll::Progress;
 use crate::coll::sm::{self, Operation};
+use crate::coll::{Progress, advance};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::job::Job;
@@ -137,7 +137,7 @@ impl LocalComm {
                 *queued = Queued::Running(Operation::begin(&mut self.ring, call.clone()));
             }
             if let Queued::Running(operation) = queued
-                && operation.poll(&mut self.ring)?.is_pending()
+                && advance(operation, &mut self.ring)?.is_pending()
             {
                 return Ok(());
             }

@@ -30,6 +30,8 @@ pub const MAX_RANKS: usize = 256;
 
 /// How often a waiting rank looks at its peers' lives, in nanoseconds.
 const HEALTH_EVERY_NS: u64 = 20_000_000;
+/// How long a process whose memory has gone may take to end.
+const PERISHED_WITHIN_NS: u64 = 200_000_000;
 /// How long a rank may take to write down why it ends the job.
 const REASON_WITHIN_NS: u64 = 200_000_000;
 
@@ -285,6 +287,37 @@ impl Job {
         self.flags().abort.set(self.rank, &reason.to_words::<ABORT_WORDS>());
         self.ring();
         self.reason(operation)
+    }
+
+    /// Ends the job on every rank because of an error that this rank alone has met in an operation: it cannot
+    /// go on, and the others would wait for it. Errors that have ended the job already are returned as they
+    /// are. `operation` is what this rank was in.
+    #[cold]
+    pub(crate) fn end_with(&self, error: Error, operation: &str) -> Error {
+        let reason = match error {
+            Error::PeerDied { .. } | Error::Mismatch(_) | Error::Aborted { .. } | Error::Timeout(_) => return error,
+            Error::Unreachable { rank, pid, .. } if self.perishes(rank) => Reason::died(rank, pid),
+            Error::Unreachable { rank, pid, reason } => {
+                Reason::unreachable(rank, pid, format!("{reason}; found by {} in {operation}", self.name(self.rank)))
+            }
+            other => Reason::aborted(self.rank, std::process::id(), &format!("{other}, in {operation}")),
+        };
+        self.end(&reason, Some(operation))
+    }
+
+    /// True if `rank` ends within a moment, or the job has: the memory of a process goes before its end can
+    /// be seen.
+    fn perishes(&self, rank: usize) -> bool {
+        let patience = clock::now_ns() + PERISHED_WITHIN_NS;
+        loop {
+            if self.flags().abort.is_taken() || ended(&self.lives.borrow()).contains(&rank) {
+                return true;
+            }
+            if clock::now_ns() > patience {
+                return false;
+            }
+            affinity::yield_now();
+        }
     }
 
     /// Ends the job on every rank because this rank wants it.
