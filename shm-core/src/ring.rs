@@ -15,7 +15,7 @@ use crate::copy::Stores;
 use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::exchange::Exchange;
-use crate::job::Job;
+use crate::job::{AtWork, Job};
 use crate::segment::layout::{Header, INLINE_BYTES, PAGE, RankFlags, SLOTS, StepSlot, cells_in_ring, whole_pages};
 use crate::segment::{Place, Segment, Shape};
 use crate::sync::before;
@@ -139,6 +139,15 @@ impl Ring {
     #[inline]
     pub(crate) fn job(&self) -> &Rc<Job> {
         &self.job
+    }
+
+    /// Lets this rank work on its peers' own memory as long as the result lives.
+    ///
+    /// # Errors
+    /// The job has ended.
+    #[inline]
+    pub(crate) fn reach_out(&self) -> Result<AtWork> {
+        self.job.reach_out(|| self.operation())
     }
 
     pub(crate) fn world(&self) -> &[usize] {
