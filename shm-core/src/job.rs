@@ -130,6 +130,8 @@ impl Job {
         }
         let methods = probe::agree(split.iter().map(|(_, reached)| *reached), settings.methods);
         let tables: Vec<_> = (0..size).map(|r| segment.place(tables_at + r * size_of::<RegionTable>())).collect();
+        // Decides forms, so all ranks take the same.
+        let last_cache_bytes = settings.last_cache_bytes.unwrap_or(peers[0].last_cache_bytes);
         let job = Self {
             reach: Reach::new(rank, &pids, &tables, methods, segment.backing() != Backing::Heap),
             segment,
@@ -144,8 +146,7 @@ impl Job {
             patience,
             own_cores,
             shares_core,
-            // Decides forms, so all ranks take the same.
-            last_cache_bytes: peers[0].last_cache_bytes,
+            last_cache_bytes,
             placement,
             locality,
         };
