@@ -66,9 +66,10 @@ pub(crate) fn perish(method: &str, collective: &str, victim: &str, looks: &str) 
     let outcome = world.run(call).and_then(|()| world.barrier());
     if outcome.is_err() {
         // Nobody uses the vectors any more: what is written here now stays.
-        // SAFETY: both vectors live for ever, and the operation has ended.
-        let (send, recv) =
-            unsafe { (std::slice::from_raw_parts(send_at, COUNT), std::slice::from_raw_parts_mut(recv_at, COUNT)) };
+        // SAFETY: it lives for ever, and the operation that had it has ended.
+        let send = unsafe { std::slice::from_raw_parts(send_at, COUNT) };
+        // SAFETY: the same.
+        let recv = unsafe { std::slice::from_raw_parts_mut(recv_at, COUNT) };
         recv.fill(-7);
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(recv.iter().all(|&element| element == -7), "written to after the error");
@@ -133,13 +134,12 @@ pub(crate) fn unmap(collective: &str) -> Result<()> {
         unsafe { mmap_anonymous(None, bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE) };
     let base = base.unwrap();
     let start = |buffer: *mut u8| -> Result<RawRequest> {
-        // SAFETY: the mapping has as many elements; that it goes is what the test is about, and this rank
-        // does not look at it then.
-        let call = unsafe {
-            match collective {
-                "bcast" => Call::bcast_raw(buffer, COUNT, Datatype::Int64, 0),
-                _ => Call::reduce_raw(buffer, buffer, COUNT, Datatype::Int64, Operator::Sum.into(), 1),
-            }
+        let call = match collective {
+            // SAFETY: the mapping has as many elements; that it goes is what the test is about, and this rank does
+            // not look at it then.
+            "bcast" => unsafe { Call::bcast_raw(buffer, COUNT, Datatype::Int64, 0) },
+            // SAFETY: the same.
+            _ => unsafe { Call::reduce_raw(buffer, buffer, COUNT, Datatype::Int64, Operator::Sum.into(), 1) },
         };
         world.start(call)
     };
