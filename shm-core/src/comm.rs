@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::call::Call;
-use crate::coll::Progress;
 use crate::coll::operands::{are_mapped, can_be_reached};
 use crate::coll::sm::{self, Operation};
+use crate::coll::{Progress, advance};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::explain::{Explanation, Question};
@@ -154,7 +154,7 @@ impl LocalComm {
                 *queued = Queued::Running(Operation::begin(&mut self.ring, call.clone()));
             }
             if let Queued::Running(operation) = queued
-                && operation.poll(&mut self.ring)?.is_pending()
+                && advance(operation, &mut self.ring)?.is_pending()
             {
                 return Ok(());
             }

@@ -8,6 +8,7 @@ pub use watch::{JobStatus, RankReport, list};
 
 use std::cell::{Cell, RefCell};
 use std::fs;
+use std::rc::Rc;
 
 use crate::call::Signature;
 use crate::coll::sm::Terms;
@@ -32,6 +33,10 @@ pub const MAX_RANKS: usize = 256;
 
 /// How often a waiting rank looks at its peers' lives, in nanoseconds.
 const HEALTH_EVERY_NS: u64 = 20_000_000;
+/// How long a process whose memory has gone may take to end.
+const PERISHED_WITHIN_NS: u64 = 200_000_000;
+/// How long a rank that works on a peer's memory may take to its next look at the job.
+const REACHING_WITHIN_NS: u64 = 1_000_000_000;
 /// How long a rank may take to write down why it ends the job.
 const REASON_WITHIN_NS: u64 = 200_000_000;
 
@@ -47,6 +52,8 @@ pub struct Job {
     pids: Vec<u32>,
     lives: RefCell<Vec<Option<PidFd>>>,
     checked_ns: Cell<u64>,
+    /// The job has ended, and no peer works on this rank's memory any more.
+    left_alone: Cell<bool>,
     settings: Settings,
     patience: Patience,
     own_cores: bool,
@@ -125,6 +132,8 @@ impl Job {
         }
         let methods = probe::agree(split.iter().map(|(_, reached)| *reached), settings.methods);
         let tables: Vec<_> = (0..size).map(|r| segment.place(tables_at + r * size_of::<RegionTable>())).collect();
+        // Decides forms, so all ranks take the same.
+        let last_cache_bytes = settings.last_cache_bytes.unwrap_or(peers[0].last_cache_bytes);
         let job = Self {
             reach: Reach::new(rank, &pids, &tables, methods, segment.backing() != Backing::Heap),
             segment,
@@ -134,12 +143,12 @@ impl Job {
             pids,
             lives: RefCell::new(lives?),
             checked_ns: Cell::new(0),
+            left_alone: Cell::new(false),
             settings,
             patience,
             own_cores,
             shares_core,
-            // Decides forms, so all ranks take the same.
-            last_cache_bytes: peers[0].last_cache_bytes,
+            last_cache_bytes,
             placement,
             locality,
         };
@@ -278,8 +287,38 @@ impl Job {
         if self.flags().abort.is_taken() { Err(self.reason(Some(&operation()))) } else { Ok(()) }
     }
 
+    /// Lets this rank work on its peers' own memory as long as the result lives; `operation` is what it is in.
+    ///
+    /// # Errors
+    /// The job has ended: the peers may have taken their memory back.
+    #[inline]
+    pub(crate) fn reach_out(self: &Rc<Self>, operation: impl FnOnce() -> String) -> Result<AtWork> {
+        if self.status(self.rank).reaching.begin(|| self.flags().abort.is_taken()) {
+            return Ok(AtWork(Rc::clone(self)));
+        }
+        Err(self.reason(Some(&operation())))
+    }
+
+    /// Waits until no peer works on this rank's memory: as the job has ended, none begins again. A peer that
+    /// is stopped while it does, or in an operator of its user, is waited for no longer than a second.
+    #[cold]
+    fn take_memory_back(&self) {
+        let patience = clock::now_ns() + REACHING_WITHIN_NS;
+        let is_over = |rank: usize| self.status(rank).reaching.is_over() || ended(&self.lives.borrow()).contains(&rank);
+        for rank in (0..self.size()).filter(|&rank| rank != self.rank) {
+            while !is_over(rank) && clock::now_ns() < patience {
+                affinity::yield_now();
+            }
+        }
+        self.left_alone.set(true);
+    }
+
+    /// Why the job has ended. Returns when the caller's buffers are its own again.
     #[cold]
     fn reason(&self, operation: Option<&str>) -> Error {
+        if !self.left_alone.get() {
+            self.take_memory_back();
+        }
         let patience = clock::now_ns() + REASON_WITHIN_NS;
         loop {
             if let Some(words) = self.flags().abort.get() {
@@ -302,6 +341,37 @@ impl Job {
         self.reason(operation)
     }
 
+    /// Ends the job on every rank because of an error that this rank alone has met in an operation: it cannot
+    /// go on, and the others would wait for it. Errors that have ended the job already are returned as they
+    /// are. `operation` is what this rank was in.
+    #[cold]
+    pub(crate) fn end_with(&self, error: Error, operation: &str) -> Error {
+        let reason = match error {
+            Error::PeerDied { .. } | Error::Mismatch(_) | Error::Aborted { .. } | Error::Timeout(_) => return error,
+            Error::Unreachable { rank, pid, .. } if self.perishes(rank) => Reason::died(rank, pid),
+            Error::Unreachable { rank, pid, reason } => {
+                Reason::unreachable(rank, pid, format!("{reason}; found by {} in {operation}", self.name(self.rank)))
+            }
+            other => Reason::aborted(self.rank, std::process::id(), &format!("{other}, in {operation}")),
+        };
+        self.end(&reason, Some(operation))
+    }
+
+    /// True if `rank` ends within a moment, or the job has: the memory of a process goes before its end can
+    /// be seen.
+    fn perishes(&self, rank: usize) -> bool {
+        let patience = clock::now_ns() + PERISHED_WITHIN_NS;
+        loop {
+            if self.flags().abort.is_taken() || ended(&self.lives.borrow()).contains(&rank) {
+                return true;
+            }
+            if clock::now_ns() > patience {
+                return false;
+            }
+            affinity::yield_now();
+        }
+    }
+
     /// Ends the job on every rank because this rank wants it.
     pub fn abort(&self, why: &str) -> Error {
         self.end(&Reason::aborted(self.rank, std::process::id(), why), None)
@@ -320,10 +390,10 @@ impl Job {
             return Ok(());
         }
         self.checked_ns.set(now);
-        let mut lives = self.lives.borrow_mut();
-        for rank in ended(&lives) {
+        let over = ended(&self.lives.borrow());
+        for rank in over {
             if self.has_finalized(rank) {
-                lives[rank] = None; // its end was a good one: no need to look again
+                self.lives.borrow_mut()[rank] = None; // its end was a good one: no need to look again
                 continue;
             }
             return Err(self.end(&Reason::died(rank, self.pids[rank]), Some(operation)));
@@ -389,6 +459,17 @@ impl Job {
     pub fn finalize(&self) {
         self.status(self.rank).state.store(FINALIZED, Ordering::Release);
         self.ring();
+    }
+}
+
+/// Work of this rank on its peers' own memory, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct AtWork(Rc<Job>);
+
+impl Drop for AtWork {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.status(self.0.rank).reaching.end();
     }
 }
 

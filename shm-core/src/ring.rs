@@ -17,7 +17,7 @@ use crate::copy::Stores;
 use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::exchange::Exchange;
-use crate::job::Job;
+use crate::job::{AtWork, Job};
 use crate::segment::layout::{
     Header, INLINE_BYTES, RankFlags, SLOTS, StepSlot, cell_bytes, cells_in_ring, whole_pages,
 };
@@ -140,6 +140,15 @@ impl Ring {
     #[inline]
     pub(crate) fn job(&self) -> &Rc<Job> {
         &self.job
+    }
+
+    /// Lets this rank work on its peers' own memory as long as the result lives.
+    ///
+    /// # Errors
+    /// The job has ended.
+    #[inline]
+    pub(crate) fn reach_out(&self) -> Result<AtWork> {
+        self.job.reach_out(|| self.operation())
     }
 
     pub(crate) fn world(&self) -> &[usize] {

@@ -30,6 +30,8 @@ pub struct Settings {
     pub single_copy_min_bytes: usize,
     /// Whether payloads enter cells by non-temporal stores; `None` times ordinary ones now and then.
     pub past_caches: Option<bool>,
+    /// Size of the last cache, past which results of larger vectors are stored; `None` asks the machine.
+    pub last_cache_bytes: Option<usize>,
     /// From this many ranks on, small messages travel along trees, if every rank has a core.
     pub tree_min_ranks: usize,
     /// The result must not depend on the algorithm: no partial sums in trees.
@@ -88,6 +90,7 @@ impl Default for Settings {
             single_copy: Single::IfShared,
             single_copy_min_bytes: 16 * 1024,
             past_caches: None,
+            last_cache_bytes: None,
             tree_min_ranks: 32,
             reproducible: false,
             assume_own_cores: None,
@@ -113,6 +116,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("single_copy", "when ranks work on each other's own buffers: if_shared, by_kernel (always, by cma) or never"),
     ("single_copy_min_bytes", "smaller vectors always go through cells"),
     ("past_caches", "whether payloads enter cells by non-temporal stores: auto (measured as it goes), 0 or 1"),
+    ("last_cache_bytes", "size of the last cache, past which longer results are stored: auto or a number"),
     ("tree_min_ranks", "from this many ranks on, small messages travel along trees"),
     ("assume_own_cores", "whether every rank has a core to itself: auto, 0 or 1"),
     ("spins", "polls before the core is first given away: auto or a number"),
@@ -136,6 +140,7 @@ impl Settings {
             "tree_min_ranks" => self.tree_min_ranks = number(key, value)?,
             "single_copy" => self.single_copy = Single::parse(value)?,
             "single_copy_min_bytes" => self.single_copy_min_bytes = number(key, value)?,
+            "last_cache_bytes" => self.last_cache_bytes = auto_or_number(key, value)?,
             "past_caches" => self.past_caches = auto_or_flag(key, value)?,
             "assume_own_cores" => self.assume_own_cores = auto_or_flag(key, value)?,
             "spins" => self.spins = auto_or_number(key, value)?,
@@ -186,6 +191,7 @@ impl Settings {
             "slice_min_bytes" => self.slice_min_bytes.to_string(),
             "single_copy" => self.single_copy.name().to_owned(),
             "single_copy_min_bytes" => self.single_copy_min_bytes.to_string(),
+            "last_cache_bytes" => auto(self.last_cache_bytes),
             "past_caches" => auto(self.past_caches.map(u32::from)),
             "tree_min_ranks" => self.tree_min_ranks.to_string(),
             "assume_own_cores" => auto(self.assume_own_cores.map(u32::from)),

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::coll::Progress;
+use crate::coll::{Progress, advance};
 use crate::error::Result;
 use crate::job::Reason;
 use crate::ring::Ring;
@@ -23,7 +23,7 @@ pub(crate) fn carry_out(
     // Where ranks share cores, one look tells whether to give the core away.
     let polls = if ring.own_cores() { EAGER_POLLS } else { 1 };
     for _ in 0..polls {
-        if operation.poll(ring)?.is_ready() {
+        if advance(&mut operation, ring)?.is_ready() {
             return Ok(());
         }
     }
@@ -42,14 +42,14 @@ pub(crate) fn wait_for(
     let mut vigil: Option<Vigil> = None;
     loop {
         let apart = operation.awaits(ring).is_some_and(|rank| !ring.shares_core(rank));
-        if waiter.spin(apart, || operation.poll(ring).map(|poll| poll.is_ready()))? {
+        if waiter.spin(apart, || advance(operation, ring).map(|poll| poll.is_ready()))? {
             break;
         }
         job.check_in(|| ring.operation())?;
         idle()?;
         let mut outcome = Ok(false);
         let rested = waiter.rest(job.bell(), || {
-            outcome = operation.poll(ring).map(|poll| poll.is_ready());
+            outcome = advance(operation, ring).map(|poll| poll.is_ready());
             !matches!(outcome, Ok(false))
         });
         if outcome? {

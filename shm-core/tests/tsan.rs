@@ -5,7 +5,7 @@
 mod support;
 
 use reduce_kernels::{Op, Operator, UserOperator};
-use shm_core::{Call, Error, LocalComm, OwnedCall, Settings};
+use shm_core::{Call, Error, LocalComm, OwnedCall, Settings, Single};
 use support::{heap, idle, ranks};
 
 const SIZES: [usize; 3] = [2, 3, 4];
@@ -199,5 +199,108 @@ fn ranks_that_disagree_tell_each_other() {
         for error in errors {
             assert!(matches!(error, Error::Mismatch(_)), "{error}");
         }
+    }
+}
+
+/// Vectors of any length are lent, or none are; payloads go past the caches, or not.
+fn reached(single_copy: Single, slice_min_bytes: usize, past_caches: bool) -> Settings {
+    let mut settings = trees();
+    settings.single_copy = single_copy;
+    settings.single_copy_min_bytes = 0;
+    settings.slice_min_bytes = slice_min_bytes;
+    settings.past_caches = Some(past_caches);
+    settings.last_cache_bytes = past_caches.then_some(1);
+    settings
+}
+
+/// All collectives in place, and several at once; vectors are freed as soon as their operation has completed.
+fn in_place_and_overlapping(comm: &mut LocalComm, count: usize) {
+    let (rank, size) = (comm.rank(), comm.size());
+    for root in 0..size {
+        let mut buffer = vector(rank, count, root);
+        comm.run(Call::reduce_in_place(&mut buffer, Operator::Sum.into(), root), idle).unwrap();
+        let expected = if rank == root { sum(size, count, root) } else { vector(rank, count, root) };
+        assert_eq!(buffer, expected);
+        // Ranks differ in whether they may lend.
+        let mut buffer = vector(rank, count, root);
+        if rank == root {
+            comm.run(Call::allreduce_in_place(&mut buffer, Operator::Sum.into()), idle).unwrap();
+        } else {
+            let send = std::mem::replace(&mut buffer, vec![0; count]);
+            comm.run(Call::allreduce(&send, &mut buffer, Operator::Sum.into()).unwrap(), idle).unwrap();
+        }
+        assert_eq!(buffer, sum(size, count, root));
+    }
+    let sums = comm.start_owned(OwnedCall::Allreduce(Operator::Sum.into()), vector(rank, count, 5)).unwrap();
+    let copies = comm.start_owned(OwnedCall::Bcast(size - 1), vector(rank, count, 6)).unwrap();
+    let root = comm.start_owned(OwnedCall::Reduce(Operator::Sum.into(), 0), vector(rank, count, 7)).unwrap();
+    comm.wait(copies.ticket(), idle).unwrap();
+    assert_eq!(comm.take(copies).unwrap(), vector(size - 1, count, 6));
+    assert_eq!(comm.take(sums).unwrap(), sum(size, count, 5));
+    comm.wait(root.ticket(), idle).unwrap();
+    let kept = comm.take(root).unwrap();
+    assert_eq!(kept, if rank == 0 { sum(size, count, 7) } else { vector(rank, count, 7) });
+    let larger: Op = UserOperator::elementwise::<i64>(true, i64::max).into();
+    let (send, mut recv) = (vector(rank, count, 8), vec![0; count]);
+    comm.run(Call::allreduce(&send, &mut recv, larger).unwrap(), idle).unwrap();
+    let vectors: Vec<_> = (0..size).map(|rank| vector(rank, count, 8)).collect();
+    assert!((0..count).all(|index| Some(recv[index]) == vectors.iter().map(|vector| vector[index]).max()));
+}
+
+#[test]
+fn lent_vectors_and_cells() {
+    for single_copy in [Single::IfShared, Single::Never] {
+        for past_caches in [false, true] {
+            for slice_min_bytes in [0, usize::MAX] {
+                for size in SIZES {
+                    ranks(size, &reached(single_copy, slice_min_bytes, past_caches), |comm, _| {
+                        for count in [700, 9001] {
+                            every_collective(comm, count);
+                            in_place_and_overlapping(comm, count);
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn lent_results() {
+    // So long that results are read where they were reduced to.
+    for past_caches in [false, true] {
+        for size in [2, 3] {
+            ranks(size, &reached(Single::IfShared, 0, past_caches), |comm, _| {
+                in_place_and_overlapping(comm, (1 << 17) + 3);
+            });
+        }
+    }
+}
+
+/// Who gets an error uses its vectors at once, while others may not have noticed yet that the job has ended.
+#[test]
+fn failed_operations_give_lent_vectors_back() {
+    for round in 0..30 {
+        let slice_min_bytes = if round % 2 == 0 { 0 } else { usize::MAX };
+        ranks(3, &reached(Single::IfShared, slice_min_bytes, false), |comm, _| {
+            let (rank, count) = (comm.rank(), 20_000);
+            let mut both = [vector(rank, count, 0), vec![0; count]];
+            for operation in 0.. {
+                if rank == 2 && operation == 3 + round / 10 {
+                    let _ = comm.job().abort("as the test wants it");
+                }
+                let [send, recv] = &mut both;
+                let call = match operation % 3 {
+                    0 => Call::reduce_in_place(recv, Operator::Sum.into(), 0),
+                    1 => Call::allreduce(send, recv, Operator::Max.into()).unwrap(),
+                    _ => Call::bcast(recv, 1),
+                };
+                if comm.run(call, idle).is_err() {
+                    break;
+                }
+            }
+            both.iter_mut().for_each(|vector| vector.fill(-1));
+            drop(both);
+        });
     }
 }

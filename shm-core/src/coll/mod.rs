@@ -18,6 +18,12 @@ pub(crate) trait Progress {
     fn awaits(&self, ring: &Ring) -> Option<usize>;
 }
 
+/// Polls `operation`; if it cannot go on, the job ends with its error, so that no peer waits for this rank.
+#[inline]
+pub(crate) fn advance(operation: &mut (impl Progress + ?Sized), ring: &mut Ring) -> Result<Poll> {
+    operation.poll(ring).map_err(|error| ring.job().end_with(error, &ring.operation()))
+}
+
 /// Ends a poll with `Pending` unless the condition holds.
 macro_rules! wait_for {
     ($condition:expr) => {

@@ -10,6 +10,7 @@ use crate::call::Call;
 use crate::copy::cico::copy;
 use crate::copy::{Access, Described, Method};
 use crate::error::Result;
+use crate::job::AtWork;
 use crate::ring::{Ring, Span};
 use crate::settings::{Settings, Single};
 
@@ -29,6 +30,8 @@ pub(crate) struct Operands {
     own: bool,
     /// By rank; `None` for what goes through cells.
     reached: Vec<Option<Reached>>,
+    /// One is not `None`.
+    any: bool,
     /// What the kernel has copied, for reductions.
     fetched: Vec<u8>,
 }
@@ -46,7 +49,7 @@ impl Operands {
     /// seeing one overwritten too early.
     pub(crate) fn new(ring: &Ring, call: &Call<'_>, may_reach: bool) -> Self {
         let own = may_reach && can_be_reached(ring, call);
-        Self { own, reached: Vec::new(), fetched: Vec::new() }
+        Self { own, reached: Vec::new(), any: false, fetched: Vec::new() }
     }
 
     /// True if peers reach this rank's vectors where they are.
@@ -98,6 +101,7 @@ impl Operands {
         let send = reach.resolve(world, &Described::from_words(send))?;
         let receives = recv.iter().any(|&word| word != 0);
         let recv = receives.then(|| reach.resolve(world, &Described::from_words(recv))).transpose()?;
+        self.any = true;
         self.reached[rank] = Some(Reached { send, recv, in_place });
         Ok(())
     }
@@ -108,6 +112,16 @@ impl Operands {
     /// As [`learn`](Self::learn).
     pub(crate) fn learn_all(&mut self, ring: &Ring, span: Span) -> Result<()> {
         ring.peers().iter().try_for_each(|&peer| self.learn(ring, peer, span))
+    }
+
+    /// Lets this rank work on the vectors that are reached where they are, if there are any, as long as the
+    /// result lives.
+    ///
+    /// # Errors
+    /// The job has ended, and so their owners may have them back.
+    #[inline]
+    pub(crate) fn reach_out(&self, ring: &Ring) -> Result<Option<AtWork>> {
+        if self.any { ring.reach_out().map(Some) } else { Ok(None) }
     }
 
     /// True if the vectors of all ranks are reached where they are; known once all have told.
@@ -153,7 +167,7 @@ impl Operands {
         at: usize,
         bytes: usize,
     ) -> Result<&'r [*const u8]> {
-        if self.reached.iter().all(Option::is_none) {
+        if !self.any {
             return Ok(ring.cell_sources(span, in_span, own));
         }
         let rank = ring.rank();

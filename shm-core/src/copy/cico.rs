@@ -76,7 +76,8 @@ unsafe fn copy_avx2(to: *mut u8, from: *const u8, bytes: usize) {
 /// As for [`copy`].
 #[inline]
 pub(crate) unsafe fn copy_past_caches(to: *mut u8, from: *const u8, bytes: usize) {
-    #[cfg(target_arch = "x86_64")]
+    // Sanitizers see no non-temporal stores: there ordinary ones take their place, under the same flags.
+    #[cfg(all(target_arch = "x86_64", not(sanitized)))]
     if bytes >= LEAST_VECTORED && std::arch::is_x86_feature_detected!("avx2") {
         // Up to the first whole line of the target.
         let head = to.align_offset(LINE).min(bytes);
@@ -95,14 +96,14 @@ pub(crate) unsafe fn copy_past_caches(to: *mut u8, from: *const u8, bytes: usize
 }
 
 /// Bytes of a cache line.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(sanitized)))]
 const LINE: usize = 64;
 
 /// Copies whole lines by non-temporal stores, and orders them before every later store.
 ///
 /// # Safety
 /// As for [`copy`]; `to` is aligned to a line and `bytes` is a multiple of it.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(sanitized)))]
 #[target_feature(enable = "avx2")]
 #[allow(clippy::cast_ptr_alignment)] // unaligned loads; the stores are aligned by the caller
 unsafe fn stream_avx2(to: *mut u8, from: *const u8, bytes: usize) {

@@ -17,6 +17,7 @@ enum Kind {
     Mismatch = 2,
     Aborted = 3,
     Timeout = 4,
+    Unreachable = 5,
 }
 
 impl Reason {
@@ -34,6 +35,11 @@ impl Reason {
 
     pub(crate) fn timeout(text: String) -> Self {
         Self { kind: Kind::Timeout, rank: 0, pid: 0, text }
+    }
+
+    /// `rank` is the one whose memory a peer cannot reach.
+    pub(crate) fn unreachable(rank: usize, pid: u32, why: String) -> Self {
+        Self { kind: Kind::Unreachable, rank, pid, text: why }
     }
 
     /// Kind and rank, pid and length, then the text, cut to what fits.
@@ -60,6 +66,7 @@ impl Reason {
             1 => Kind::Died,
             2 => Kind::Mismatch,
             4 => Kind::Timeout,
+            5 => Kind::Unreachable,
             _ => Kind::Aborted,
         };
         let rank = usize::try_from(words[0] >> 8).unwrap_or(usize::MAX);
@@ -83,6 +90,7 @@ impl Reason {
             Kind::Mismatch => Error::Mismatch(self.text),
             Kind::Aborted => Error::Aborted { rank: self.rank, pid: self.pid, why: self.text },
             Kind::Timeout => Error::Timeout(self.text),
+            Kind::Unreachable => Error::Unreachable { rank: self.rank, pid: self.pid, reason: self.text },
         }
     }
 }
@@ -98,6 +106,7 @@ mod tests {
             Reason::mismatch("rank 0 called barrier() but rank 1 bcast(count 4, double, root 0)".into()),
             Reason::aborted(3, 7, ""),
             Reason::timeout("x".repeat(8 * 62)),
+            Reason::unreachable(1, 9, "nothing is mapped there".into()),
         ] {
             assert_eq!(Reason::from_words(&reason.to_words::<64>()), reason);
         }

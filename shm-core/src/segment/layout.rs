@@ -1,12 +1,12 @@
 //! Where everything stands in shared memory. Structs here hold atomics only; all of them are valid
 //! when zeroed, which is how the kernel hands them out.
 
-use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Slot, Watermark};
+use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Reaching, Slot, Watermark};
 
 /// First word of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
 /// Raised when the meaning of a field changes without its place changing.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Slots of every rank: steps without cells that may be in flight. A quarter of them is used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;
@@ -88,6 +88,8 @@ pub struct RankStatus {
     pub communicator: AtomicU32,
     /// World ranks 0 to 255 that it waits for, a bit each.
     pub missing: [AtomicU64; 4],
+    /// Set while the rank works on its peers' own memory.
+    pub reaching: Reaching,
 }
 
 /// The regions of memory that one rank lets its peers map, in the job's segment.

@@ -7,6 +7,7 @@
 mod bell;
 mod latch;
 mod primitive;
+mod reaching;
 mod record;
 mod slot;
 #[cfg(not(loom))]
@@ -17,6 +18,7 @@ pub use bell::Bell;
 pub use latch::Latch;
 #[cfg(not(loom))]
 pub(crate) use primitive::{AtomicU32, AtomicU64, Ordering};
+pub use reaching::Reaching;
 pub use record::OpRecord;
 pub use slot::Slot;
 #[cfg(not(loom))]

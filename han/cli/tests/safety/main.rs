@@ -4,6 +4,7 @@
 //! No test depends on how fast something happens; limits are there so that a hang becomes a failure.
 #![allow(clippy::unwrap_used)] // in a test a panic is the report
 
+mod copies;
 mod death;
 #[allow(dead_code)] // shared with the tests of `han run`, which use all of it
 #[path = "../run/harness.rs"]

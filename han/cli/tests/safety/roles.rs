@@ -58,6 +58,11 @@ fn play_a_role() {
         ["finalize-early", place] => end(finalize_early(place)),
         ["hello"] => end(hello()),
         ["memory"] => end(memory()),
+        ["perish-in", method, collective, victim, looks] => {
+            end(crate::copies::perish(method, collective, victim, looks))
+        }
+        ["unmap", collective] => end(crate::copies::unmap(collective)),
+        ["refuse", how, collective] => end(crate::copies::refuse(how, collective)),
         ["large"] => end(crate::large::rank()),
         _ => panic!("no such role: {role}"),
     }

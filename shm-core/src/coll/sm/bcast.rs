@@ -107,6 +107,7 @@ impl<'a> Pipelined<'a> {
         // SAFETY: in the call's buffer.
         let to = unsafe { self.call.recv.add(self.copied_bytes) };
         let copy_out = copy_out(ring, &self.call);
+        let at_work = ring.reach_out()?;
         match from {
             // SAFETY: the root has as many bytes there (same signature) and keeps them until this rank has
             // consumed the step; buffers of two ranks do not overlap.
@@ -114,6 +115,7 @@ impl<'a> Pipelined<'a> {
             // SAFETY: as above.
             Access::Kernel(from) => unsafe { from.read(self.copied_bytes, to, bytes) }?,
         }
+        drop(at_work);
         self.copied_bytes += bytes;
         wait_for!(self.copied_bytes == self.call.bytes());
         ring.consumed(span.end());

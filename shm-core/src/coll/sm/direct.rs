@@ -126,6 +126,7 @@ impl<'a> Reduce<'a> {
             let own = unsafe { self.call.send.add(offset) };
             // SAFETY: in the call's buffer, which this rank has because it receives.
             let to = unsafe { self.call.recv.add(offset) };
+            let _at_work = self.operands.reach_out(ring)?;
             let from = self.operands.sources(ring, span, 0, own, offset, bytes)?;
             // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
             // `to` is either `own` or apart from all sources.

@@ -235,6 +235,7 @@ impl<'a> Reduce<'a> {
             // The root's own buffer, if it is mapped here.
             self.operands.mapped_recv(self.call.root).map_or(cells, |recv| recv.wrapping_add(at))
         };
+        let _at_work = self.operands.reach_out(ring)?;
         let from = self.operands.sources(ring, parts, slice.start, own, at, slice.len())?;
         // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
         // nobody reads the result's cells until they are published, and they are no source; a `recv` is
@@ -288,6 +289,7 @@ impl<'a> Reduce<'a> {
         } else {
             None
         };
+        let _at_work = from.is_some().then(|| ring.reach_out()).transpose()?;
         let copy_out = if ring.terms().is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
         match from {
             // SAFETY: published, and kept until this rank has consumed the span.

@@ -1,0 +1,243 @@
+//! Every collective over every way to reach a vector, between real processes: vectors in shared, registered and
+//! ordinary memory, mixed among the ranks, in place on some; every root; counts around every threshold; each
+//! result exact, whatever the copy method and the form.
+#![allow(clippy::unwrap_used)] // in a test a panic is the report
+#![allow(unsafe_code)] // begins operations on vectors that are borrowed for longer than the compiler can see
+
+use std::env;
+use std::process::{Command, exit};
+use std::sync::{Mutex, PoisonError};
+
+use han::{Call, Communicator, Context, Datatype, Op, Operator, Registered, Result, SharedVec, UserOperator};
+
+const ROLE: &str = "HAN_TEST_METHODS";
+
+/// Which methods carry the vectors that are long enough.
+const METHODS: [(&str, &str); 4] = [
+    ("shared", "single_copy=if_shared"),
+    ("mixed", "single_copy=by_kernel"),
+    ("cma", "single_copy=by_kernel,methods=cma"),
+    ("cico", "single_copy=never"),
+];
+/// Which forms they take, and ranks: as the engine chooses, with results past the caches; slices; none in
+/// slices.
+const FORMS: [(&str, &[usize]); 3] = [
+    ("past_caches=1,last_cache_bytes=1", &[2, 5]),
+    ("slice_min_bytes=0,single_copy_min_bytes=0,assume_own_cores=1,spins=1,chunk_bytes=4096", &[2, 3, 4]),
+    ("slice_min_bytes=1000000000,past_caches=0", &[3]),
+];
+
+/// Elements around what the thresholds are by default: single copies, reductions by slices (of few ranks, of
+/// two), all cells in flight, results that stay where they were reduced.
+const COUNTS: [usize; 8] = [1023, 2047, 2048, 4096, 32_767, 32_769, 131_071, 140_003];
+const MOST: usize = 140_003;
+/// Where vectors begin in their memory, so that they are not aligned to lines or pages.
+const OFFSET: usize = 3;
+
+/// One job at a time: ranks of several would wait for each other's cores.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn run(method: &str) {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_, copies) = METHODS.iter().find(|(name, _)| *name == method).unwrap();
+    for (form, &size) in FORMS.iter().flat_map(|(form, sizes)| sizes.iter().map(move |size| (form, size))) {
+        let settings = format!("{copies},{form}");
+        let output = Command::new(env!("CARGO_BIN_EXE_han"))
+            .args(["run", "-n", &size.to_string(), "--timeout", "200", "--"])
+            .arg(env::current_exe().unwrap())
+            .args(["play_a_rank", "--exact", "--ignored", "--nocapture", "--quiet"])
+            .envs([(ROLE, "1"), ("HAN_SET", &settings)])
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{size} ranks, HAN_SET={settings}: {}\n{stderr}\n{stdout}", output.status);
+        assert_eq!(stderr.matches("all is exact").count(), size, "{stderr}");
+    }
+}
+
+#[test]
+fn shared_memory_is_exact() {
+    run("shared");
+}
+
+#[test]
+fn shared_memory_and_copies_by_the_kernel_are_exact() {
+    run("mixed");
+}
+
+#[test]
+fn copies_by_the_kernel_are_exact() {
+    run("cma");
+}
+
+#[test]
+fn copies_through_cells_are_exact() {
+    run("cico");
+}
+
+#[test]
+#[ignore = "a rank of the other tests, which start it under the launcher"]
+fn play_a_rank() {
+    if env::var_os(ROLE).is_none() {
+        return;
+    }
+    let context = Context::init().unwrap();
+    let mut ordinary = [pages(), pages()];
+    let mut other = [pages(), pages()];
+    {
+        let mut test = Test::new(&context, &mut ordinary, &mut other);
+        for (number, &count) in COUNTS.iter().enumerate() {
+            // All alike, then mixed in all ways in which neighbours differ; not every way at every count.
+            for pattern in [number % 3, 3 + number % 3] {
+                test.every_collective(count, pattern).unwrap();
+            }
+        }
+        test.overlapping(20_001).unwrap();
+    }
+    context.finalize().unwrap();
+    eprintln!("all is exact");
+    exit(0);
+}
+
+/// Room for a vector in whole pages, as the test harness has several threads.
+fn pages() -> Vec<u64> {
+    vec![0; MOST + OFFSET + 2 * 512]
+}
+
+/// What `rank` contributes at `index` to operation `salt`.
+fn value(rank: usize, index: usize, salt: usize) -> u64 {
+    ((rank * 7919 + index * 104_729 + salt * 31) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Composition of x -> a x + b modulo 2^32, packed: associative, not commutative.
+fn compose(left: u64, right: u64) -> u64 {
+    let (a, b, c, d) = (left >> 32, left & 0xffff_ffff, right >> 32, right & 0xffff_ffff);
+    (a.wrapping_mul(c) & 0xffff_ffff) << 32 | (a.wrapping_mul(d).wrapping_add(b) & 0xffff_ffff)
+}
+
+/// Two vectors of each kind of memory.
+struct Test<'a> {
+    world: Communicator,
+    shared: [SharedVec<u64>; 2],
+    registered: [Registered<'a, u64>; 2],
+    ordinary: &'a mut [Vec<u64>; 2],
+    salt: usize,
+}
+
+impl<'a> Test<'a> {
+    fn new(context: &Context, ordinary: &'a mut [Vec<u64>; 2], other: &'a mut [Vec<u64>; 2]) -> Self {
+        let world = context.world().clone();
+        let register = |vector: &'a mut Vec<u64>| {
+            let start = vector.as_ptr().align_offset(4096);
+            let whole = (MOST + OFFSET).next_multiple_of(512);
+            context.register(&mut vector[start..start + whole]).unwrap()
+        };
+        let shared = [(), ()].map(|()| world.alloc(MOST + OFFSET).unwrap());
+        Self { shared, registered: other.each_mut().map(register), ordinary, world, salt: 0 }
+    }
+
+    /// This rank's vectors of `count` elements in the memory that `pattern` gives it.
+    fn vectors(&mut self, count: usize, pattern: usize) -> [&mut [u64]; 2] {
+        let kind = if pattern < 3 { pattern } else { (pattern + self.world.rank()) % 3 };
+        let part = OFFSET..OFFSET + count;
+        match kind {
+            0 => self.shared.each_mut().map(|vector| &mut vector[part.clone()]),
+            1 => self.registered.each_mut().map(|vector| &mut vector[part.clone()]),
+            _ => self.ordinary.each_mut().map(|vector| &mut vector[part.clone()]),
+        }
+    }
+
+    fn every_collective(&mut self, count: usize, pattern: usize) -> Result<()> {
+        for root in 0..self.world.size() {
+            self.bcast(count, pattern, root)?;
+            self.reduction(count, pattern, Some(root), false)?;
+            self.reduction(count, pattern, Some(root), true)?;
+        }
+        self.reduction(count, pattern, None, false)?;
+        self.reduction(count, pattern, None, true)
+    }
+
+    fn bcast(&mut self, count: usize, pattern: usize, root: usize) -> Result<()> {
+        self.salt += 1;
+        let (world, salt) = (self.world.clone(), self.salt);
+        let [buffer, _] = self.vectors(count, pattern);
+        fill(buffer, world.rank(), salt);
+        world.bcast(buffer, root)?;
+        exact(buffer, |index| value(root, index, salt), || format!("bcast {count} {root} {pattern}"));
+        Ok(())
+    }
+
+    /// A reduce to `root` or an allreduce; in place on every third rank; `ordered` by an operator of the user
+    /// that does not commute.
+    fn reduction(&mut self, count: usize, pattern: usize, root: Option<usize>, ordered: bool) -> Result<()> {
+        self.salt += 1;
+        let (world, salt) = (self.world.clone(), self.salt);
+        let (rank, size) = (world.rank(), world.size());
+        let in_place = (rank + salt) % 3 == 0;
+        let receives = root.is_none_or(|root| root == rank);
+        let op = if ordered { UserOperator::elementwise(false, compose).into() } else { Op::from(Operator::Sum) };
+        let [send, recv] = self.vectors(count, pattern);
+        fill(send, rank, salt);
+        recv.fill(77);
+        match (root, in_place) {
+            (Some(root), true) => {
+                recv.copy_from_slice(send);
+                world.reduce_in_place(recv, op, root)?;
+            }
+            (Some(root), false) => world.reduce(send, recv, op, root)?,
+            (None, true) => {
+                recv.copy_from_slice(send);
+                world.allreduce_in_place(recv, op)?;
+            }
+            (None, false) => world.allreduce(send, recv, op)?,
+        }
+        let what = || format!("reduction {count} to {root:?} pattern {pattern} in place {in_place} ordered {ordered}");
+        exact(send, |index| value(rank, index, salt), what);
+        exact(
+            recv,
+            |index| match (receives, in_place) {
+                (true, _) if ordered => (0..size).map(|rank| value(rank, index, salt)).reduce(compose).unwrap(),
+                (true, _) => (0..size).map(|rank| value(rank, index, salt)).fold(0, u64::wrapping_add),
+                (false, true) => value(rank, index, salt),
+                (false, false) => 77,
+            },
+            what,
+        );
+        Ok(())
+    }
+
+    /// Two operations under way at a time, on vectors in different memory.
+    fn overlapping(&mut self, count: usize) -> Result<()> {
+        let (world, salt) = (self.world.clone(), self.salt + 1);
+        let (rank, size) = (world.rank(), world.size());
+        for pattern in 0..6 {
+            let [send, recv] = self.vectors(count, pattern);
+            fill(send, rank, salt);
+            let (from, to) = (send.as_ptr().cast(), recv.as_mut_ptr().cast());
+            // SAFETY: both are valid for `count` elements, and are left alone until `wait` has returned.
+            let sum = unsafe { Call::allreduce_raw(from, to, count, Datatype::Uint64, Operator::Sum.into()) };
+            let mut sums = world.start(sum)?;
+            let mut copy: Vec<u64> = vec![0; count];
+            fill(&mut copy, rank, salt + 1);
+            let copies = world.ibcast(copy, size - 1)?;
+            let copy = copies.wait()?;
+            sums.wait()?;
+            exact(&copy, |index| value(size - 1, index, salt + 1), || format!("overlapping bcast {pattern}"));
+            let [_, recv] = self.vectors(count, pattern);
+            let sum = |index| (0..size).map(|rank| value(rank, index, salt)).fold(0, u64::wrapping_add);
+            exact(recv, sum, || format!("overlapping allreduce {pattern}"));
+        }
+        Ok(())
+    }
+}
+
+fn fill(vector: &mut [u64], rank: usize, salt: usize) {
+    vector.iter_mut().enumerate().for_each(|(index, element)| *element = value(rank, index, salt));
+}
+
+#[track_caller]
+fn exact(vector: &[u64], expected: impl Fn(usize) -> u64, what: impl Fn() -> String) {
+    let wrong = vector.iter().enumerate().position(|(index, &element)| element != expected(index));
+    assert_eq!(wrong, None, "{}: first wrong element", what());
+}
