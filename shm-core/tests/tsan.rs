@@ -4,6 +4,11 @@
 
 mod support;
 
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use reduce_kernels::{Op, Operator, UserOperator};
 use shm_core::{Call, Error, LocalComm, OwnedCall, Settings, Single};
 use support::{heap, idle, ranks};
@@ -277,30 +282,34 @@ fn lent_results() {
     }
 }
 
-/// Who gets an error uses its vectors at once, while others may not have noticed yet that the job has ended.
+/// Who gets an error uses its vectors at once, while a peer that has not noticed yet is at work on them.
 #[test]
 fn failed_operations_give_lent_vectors_back() {
-    for round in 0..30 {
-        let slice_min_bytes = if round % 2 == 0 { 0 } else { usize::MAX };
+    const TAKEN_BACK: i64 = -1;
+    for slice_min_bytes in [0, usize::MAX] {
+        let (at_work, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         ranks(3, &reached(Single::IfShared, slice_min_bytes, false), |comm, _| {
             let (rank, count) = (comm.rank(), 20_000);
-            let mut both = [vector(rank, count, 0), vec![0; count]];
-            for operation in 0.. {
-                if rank == 2 && operation == 3 + round / 10 {
-                    let _ = comm.job().abort("as the test wants it");
+            let (here, seen) = (Arc::clone(&at_work), Arc::clone(&seen));
+            let op = UserOperator::elementwise::<i64>(true, move |a, b| {
+                if rank == 1 && !here.swap(true, Ordering::Relaxed) {
+                    // Time for the others to be told.
+                    std::thread::sleep(Duration::from_millis(50));
                 }
-                let [send, recv] = &mut both;
-                let call = match operation % 3 {
-                    0 => Call::reduce_in_place(recv, Operator::Sum.into(), 0),
-                    1 => Call::allreduce(send, recv, Operator::Max.into()).unwrap(),
-                    _ => Call::bcast(recv, 1),
-                };
-                if comm.run(call, idle).is_err() {
-                    break;
-                }
-            }
-            both.iter_mut().for_each(|vector| vector.fill(-1));
-            drop(both);
+                seen.fetch_or(a == TAKEN_BACK || b == TAKEN_BACK, Ordering::Relaxed);
+                a.max(b)
+            });
+            let (mut send, mut recv) = (vector(rank, count, 0), vec![0; count]);
+            let job = Rc::clone(comm.job());
+            let end = || {
+                let now = rank == 2 && at_work.load(Ordering::Relaxed);
+                if now { Err(job.abort("as the test wants it")) } else { Ok(()) }
+            };
+            let outcome = comm.run(Call::allreduce(&send, &mut recv, op.into()).unwrap(), end);
+            assert!(matches!(outcome, Err(Error::Aborted { rank: 2, .. })), "{outcome:?}");
+            send.fill(TAKEN_BACK);
+            recv.fill(TAKEN_BACK);
         });
+        assert!(!seen.load(Ordering::Relaxed), "what was written after the error was used");
     }
 }
