@@ -203,8 +203,8 @@ impl Supervisor {
         }
         let name = self.job.name(rank);
         let unfinished = matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier);
-        if exit.code() == READER_LEFT_CODE {
-            // Nothing is wrong: `han run ... | head`.
+        if exit == Exit::Code(READER_LEFT_CODE.into()) {
+            // It ended in order because its reader has left, and says so by its code.
             self.job.fail(exit.code(), job::SURVIVOR_GRACE, Instant::now());
         } else if exit != Exit::Code(0) {
             self.fail(exit.code(), job::SURVIVOR_GRACE, &format!("{name} {}", exit.describe()));
