@@ -137,7 +137,7 @@ impl Context {
 
     /// Ends the job on all ranks, and this process with exit code `code`.
     pub fn abort(&self, code: i32, why: &str) -> ! {
-        self.inner.job.abort(why);
+        self.inner.job.announce_abort(why);
         if let Ok(mut exchange) = self.inner.exchange.try_borrow_mut() {
             exchange.abort(code, why);
         }

@@ -336,9 +336,13 @@ impl Job {
     /// Ends the job on every rank with `reason`, unless it has ended already; returns what all see.
     #[cold]
     pub(crate) fn end(&self, reason: &Reason, operation: Option<&str>) -> Error {
+        self.announce_end(reason);
+        self.reason(operation)
+    }
+
+    fn announce_end(&self, reason: &Reason) {
         self.flags().abort.set(self.rank, &reason.to_words::<ABORT_WORDS>());
         self.ring();
-        self.reason(operation)
     }
 
     /// Ends the job on every rank because of an error that this rank alone has met in an operation: it cannot
@@ -374,7 +378,13 @@ impl Job {
 
     /// Ends the job on every rank because this rank wants it.
     pub fn abort(&self, why: &str) -> Error {
-        self.end(&Reason::aborted(self.rank, std::process::id(), why), None)
+        self.announce_abort(why);
+        self.reason(None)
+    }
+
+    /// As [`abort`](Self::abort), for a rank that ends at once: peers may still work on its memory.
+    pub fn announce_abort(&self, why: &str) {
+        self.announce_end(&Reason::aborted(self.rank, std::process::id(), why));
     }
 
     /// Looks at the peers' lives, at most every 20 ms; `operation` is what this rank waits in.
