@@ -1,10 +1,13 @@
 //! The communicator of one node: begins collectives, polls them, and waits without ever waiting for
 //! the dead.
+#![allow(unsafe_code)] // gives back vectors that its operations owned
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::call::Call;
+use reduce_kernels::{Call, Element, Owned, OwnedCall, Signature, Ticket};
+
 use crate::coll::operands::{are_mapped, can_be_reached};
 use crate::coll::sm::{self, Operation};
 use crate::coll::{Progress, advance};
@@ -41,10 +44,6 @@ enum Queued {
     Waiting(Call<'static>),
     Running(Operation<'static>),
 }
-
-/// An operation begun by [`LocalComm::start`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(u64);
 
 impl LocalComm {
     /// Makes a communicator together: collective over `exchange`, whose ranks are `world` in the job.
@@ -93,7 +92,7 @@ impl LocalComm {
     #[must_use]
     pub fn choice(&self, call: &Call<'_>) -> &'static str {
         let form = sm::choose(&self.ring, call);
-        let lends = sm::lends(form, call.collective, call.is_in_place());
+        let lends = sm::lends(form, call.collective, call.bytes(), call.is_in_place());
         form.choice(lends && can_be_reached(&self.ring, call))
     }
 
@@ -105,8 +104,9 @@ impl LocalComm {
             bytes: call.bytes(),
             mapped: are_mapped(&self.ring, call),
             in_place: call.is_in_place(),
+            keeps_order: call.op.as_ref().is_some_and(|op| !op.is_commutative()),
         };
-        self.job().circumstances(self.size()).explain(question)
+        self.job().circumstances(self.world()).explain(question)
     }
 
     /// Carries out `call` and waits for it. While waiting long, `idle` is called now and then to let
@@ -116,7 +116,8 @@ impl LocalComm {
     /// Wrong arguments, in which case nothing was begun; or the job has ended: a death, a mismatch,
     /// an abort, a timeout.
     #[inline]
-    pub fn run(&mut self, call: Call<'_>, idle: impl FnMut() -> Result<()>) -> Result<()> {
+    pub fn run<'a>(&mut self, call: impl Borrow<Call<'a>>, idle: impl FnMut() -> Result<()>) -> Result<()> {
+        let call = call.borrow();
         call.check(self.ring.rank(), self.ring.size())?;
         self.ring.job().check()?;
         let mut idle = idle;
@@ -124,6 +125,12 @@ impl LocalComm {
             self.wait_all(&mut idle)?;
         }
         sm::run(&mut self.ring, call, &mut idle)
+    }
+
+    /// Tells the others of a call that is carried out as operations of several communicators, of which this is one. All
+    /// ranks make the same calls: who waits here for long, and finds that another one has not, ends the job.
+    pub fn announce(&mut self, signature: Signature) {
+        self.ring.announce(signature);
     }
 
     /// Begins `call` behind those begun before; it goes on in [`progress`](Self::progress).
@@ -139,6 +146,29 @@ impl LocalComm {
         Ok(Ticket(self.started))
     }
 
+    /// Begins an operation on a vector, which [`take`](Self::take) gives back.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); the vector is dropped then.
+    pub fn start_owned<T: Element>(&mut self, what: OwnedCall, buffer: Vec<T>) -> Result<Owned<T>> {
+        let identity = Rc::clone(&self.identity);
+        // SAFETY: `start` refuses a call before it begins, or the job has ended, after which nothing touches the
+        // buffers of its calls any more.
+        unsafe { Owned::begin(what, buffer, &identity, |call| self.start(call)) }
+    }
+
+    /// The vector, if its operation has completed; else the request again.
+    ///
+    /// # Errors
+    /// The request, when the operation is still under way, or another communicator's.
+    pub fn take<T>(&mut self, owned: Owned<T>) -> std::result::Result<Vec<T>, Owned<T>> {
+        if !owned.is_of(&self.identity) || !self.has_completed(owned.ticket()) {
+            return Err(owned);
+        }
+        // SAFETY: it was begun here, and has completed.
+        Ok(unsafe { owned.into_vec() })
+    }
+
     /// Goes on with what was begun, without waiting.
     ///
     /// # Errors
@@ -151,7 +181,8 @@ impl LocalComm {
         self.ring.job().check_in(|| self.ring.operation())?;
         while let Some(queued) = self.queue.front_mut() {
             if let Queued::Waiting(call) = queued {
-                *queued = Queued::Running(Operation::begin(&mut self.ring, call.clone()));
+                let call = std::mem::replace(call, Call::barrier());
+                *queued = Queued::Running(Operation::begin(&mut self.ring, call));
             }
             if let Queued::Running(operation) = queued
                 && advance(operation, &mut self.ring)?.is_pending()
@@ -169,11 +200,6 @@ impl LocalComm {
         if self.vigil.take().is_some() {
             self.ring.job().note_progress();
         }
-    }
-
-    /// Tells this communicator's tickets from others'.
-    pub(crate) fn identity(&self) -> &Rc<()> {
-        &self.identity
     }
 
     /// True if operations were begun and have not completed.
@@ -196,11 +222,29 @@ impl LocalComm {
         if ticket.0 > self.completed {
             self.progress()?;
         }
-        if let (false, Some(Queued::Running(oldest))) = (self.has_completed(ticket), self.queue.front()) {
+        if !self.has_completed(ticket) {
             // A caller that only ever tests must learn of a death, too.
-            self.vigil.get_or_insert_with(Vigil::new).look(&self.ring, oldest.awaits(&self.ring))?;
+            self.look()?;
         }
         Ok(self.has_completed(ticket))
+    }
+
+    /// Looks after the oldest operation, for a caller that does not wait for it here; to be called now and then.
+    ///
+    /// # Errors
+    /// The job has ended: a rank that it waits for is gone, or does something else, or has taken too long.
+    pub fn look(&mut self) -> Result<()> {
+        if let Some(Queued::Running(oldest)) = self.queue.front() {
+            self.vigil.get_or_insert_with(Vigil::new).look(&self.ring, oldest.awaits(&self.ring))?;
+        }
+        Ok(())
+    }
+
+    /// Goes on; true if an operation has completed.
+    pub(crate) fn moves(&mut self) -> Result<bool> {
+        let before = self.completed;
+        self.progress()?;
+        Ok(self.completed > before)
     }
 
     /// Waits for the operation of `ticket`, and so for all begun before it.
@@ -228,6 +272,16 @@ impl LocalComm {
         self.wait(Ticket(self.started), idle)
     }
 
+    /// Gives up what was begun and has not completed, which ends the job; does nothing if there is none.
+    ///
+    /// When it returns nobody touches the vectors of its calls any more, and these are dropped.
+    pub fn give_up(&mut self, why: &str) {
+        if !self.queue.is_empty() {
+            let _ = self.job().abort(why);
+            self.queue.clear();
+        }
+    }
+
     /// Several lines on what this communicator is and how it works.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -253,6 +307,15 @@ impl LocalComm {
             self.ring.cell_bytes(),
             job.settings(),
         )
+    }
+}
+
+impl Drop for LocalComm {
+    /// Operations under way may work on vectors that go with them: who gives them up has left the job.
+    fn drop(&mut self) {
+        if !self.queue.is_empty() {
+            self.job().leave_early();
+        }
     }
 }
 

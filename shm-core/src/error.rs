@@ -83,3 +83,9 @@ impl Error {
         Self::System { api, reason: error.to_string() }
     }
 }
+
+impl From<reduce_kernels::CallError> for Error {
+    fn from(error: reduce_kernels::CallError) -> Self {
+        Self::InvalidArgument(error.0)
+    }
+}

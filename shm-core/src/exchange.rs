@@ -17,6 +17,11 @@ pub trait Exchange {
     /// Number of ranks.
     fn size(&self) -> usize;
 
+    /// The number by which messages call `rank`: its own, unless the group is part of a larger world.
+    fn number(&self, rank: usize) -> usize {
+        rank
+    }
+
     /// Every rank gives `bytes` (lengths may differ) and receives all of them in rank order.
     ///
     /// # Errors

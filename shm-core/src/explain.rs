@@ -2,21 +2,22 @@
 
 use std::fmt;
 
-use crate::call::Collective;
 use crate::coll::operands::Lending;
-use crate::coll::sm::{self, Cut, CutBecause, Form, LEAST_BYTES, MOST_BYTES, Shares, Terms};
+use crate::coll::sm::{self, Cut, CutBecause, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, Shares, Terms};
 use crate::copy::{Method, Methods, stores};
 use crate::error::Result;
 use crate::job::Load;
-use crate::segment::layout::INLINE_BYTES;
+use crate::segment::layout::{INLINE_BYTES, annex_bytes};
 use crate::settings::Settings;
 use crate::sys::{affinity, cache};
+use crate::topo::{Hierarchy, Locality};
+use reduce_kernels::Collective;
 
 /// What choices depend on beside the call, the same on all ranks.
 #[derive(Debug, Clone)]
 pub struct Circumstances {
-    /// Number of ranks.
-    pub ranks: usize,
+    /// The ranks, and who is near whom.
+    pub hierarchy: Hierarchy,
     /// Every rank has a core to itself.
     pub own_cores: bool,
     /// All ranks can use the method `shared`.
@@ -40,6 +41,8 @@ pub struct Question {
     pub mapped: bool,
     /// Results take the place of what is sent.
     pub in_place: bool,
+    /// The operator does not commute.
+    pub keeps_order: bool,
 }
 
 /// The answer: what is chosen, point by point.
@@ -85,13 +88,14 @@ impl Circumstances {
     /// Those of a job of `ranks` that `han run` would start here, with the methods of another job here.
     ///
     /// # Errors
-    /// This process's cores cannot be read.
+    /// This process's cores cannot be read, or a topology is set that describes no machine.
     pub fn here(ranks: usize, settings: Settings, methods: &Methods) -> Result<Self> {
         let cores = affinity::allowed_cores()?;
-        let bound: Vec<_> = (0..ranks).map(|rank| cores.iter().skip(rank % cores.len().max(1)).take(1)).collect();
-        let load = Load::new(bound.into_iter(), affinity::cgroup_quota());
+        let bound: Vec<&[usize]> = cores.chunks(1).cycle().take(ranks).collect();
+        let load = Load::new(bound.iter().copied(), affinity::cgroup_quota());
+        let locality = Locality::agree(&Locality::card(0, ranks, &settings), &bound, &settings)?;
         Ok(Self {
-            ranks,
+            hierarchy: locality.hierarchy().clone(),
             own_cores: load.gives_own_cores(&settings),
             shared: methods.has(Method::Shared),
             cma: methods.has(Method::Cma),
@@ -108,21 +112,28 @@ impl Circumstances {
             question.bytes = 0;
         }
         question.in_place &= matches!(question.collective, Collective::Reduce | Collective::Allreduce);
-        let Question { collective, bytes, in_place, .. } = question;
-        let terms = Terms::new(&self.settings, self.ranks, self.own_cores, self.shared, self.last_cache_bytes);
-        let decision = terms.decide(collective, bytes);
+        let Question { collective, bytes, .. } = question;
+        let terms = Terms::new(&self.settings, &self.hierarchy, self.own_cores, self.shared, self.last_cache_bytes);
+        let decision = terms.decide(collective, bytes, || question.keeps_order);
         let form = decision.form();
-        let (because, change) = terms.because(decision, bytes);
+        let (because, change) = terms.because(decision, collective, bytes);
         let mut points = vec![Point::new("form", form.name(), because, change)];
         let mut lent = false;
         match form {
             Form::Alone => {}
-            Form::Flat | Form::Tree => points.extend(self.payload(&terms, question)),
-            Form::Direct | Form::Slice => {
+            Form::Flat => points.extend(self.payload(&terms, question)),
+            Form::Tree if bytes <= INLINE_BYTES => {
+                points.push(self.tree(&terms));
+                points.extend(self.payload(&terms, question));
+            }
+            Form::Tree | Form::Direct | Form::Slice | Form::Ring => {
+                if form == Form::Tree {
+                    points.push(self.tree(&terms));
+                }
                 let cut = Cut::new(&terms, self.settings.chunk_bytes, form, collective, bytes);
-                let (copies, reached) = self.copies(form, question);
+                let (copies, reached) = self.copies(&terms, form, question);
                 lent = reached;
-                if collective == Collective::Bcast && lent {
+                if collective == Collective::Bcast && form != Form::Tree && lent {
                     points.push(Point::new("chunks", "none", "the first step tells where the root's vector is", ""));
                 } else {
                     points.push(chunks(cut, bytes));
@@ -131,14 +142,33 @@ impl Circumstances {
                 if !lent {
                     points.push(self.stores(bytes.min(cut.chunk_bytes)));
                 }
-                if form == Form::Slice {
-                    points.push(reducers(&terms, Shares::where_alike(&terms, collective, bytes, lent, in_place)));
+                match form {
+                    Form::Slice => {
+                        points.push(reducers(&terms, question, lent));
+                    }
+                    Form::Ring => points.push(Point::new(
+                        "reduced by",
+                        "all ranks, a slice after the other",
+                        "each adds its part to the sums of the rank before it",
+                        "",
+                    )),
+                    _ => {}
                 }
                 points.push(past_caches(&terms, form, question, lent));
             }
         }
-        let (ranks, own_cores) = (self.ranks, self.own_cores);
+        let (ranks, own_cores) = (terms.ranks, self.own_cores);
         Explanation { question, ranks, own_cores, choice: form.choice(lent), points }
+    }
+
+    /// What trees follow.
+    fn tree(&self, terms: &Terms) -> Point {
+        if terms.levels {
+            let why = "each is entered once, by its leader or the root";
+            Point::new("tree", format!("along {}", self.hierarchy), why, "topology")
+        } else {
+            Point::new("tree", "ranks in eights, counted from the root", "the machine has one level", "topology")
+        }
     }
 
     /// Where a payload of at most a cell travels, and how it comes there.
@@ -150,29 +180,32 @@ impl Circumstances {
         if bytes <= INLINE_BYTES {
             return vec![Point::new("payload", "beside the flag", format!("at most {INLINE_BYTES} bytes"), "")];
         }
-        let why = format!("more than {INLINE_BYTES} bytes, at most {}", terms.cell_bytes);
+        let annex_bytes = annex_bytes(terms.ranks);
+        if bytes <= annex_bytes {
+            let why = format!("more than {INLINE_BYTES} bytes, at most {annex_bytes}");
+            return vec![Point::new("payload", "in its slot's annex", why, "")];
+        }
+        let why = format!("more than {} bytes, at most {}", annex_bytes.max(INLINE_BYTES), terms.cell_bytes);
         vec![Point::new("payload", "in one cell", why, ""), self.stores(bytes)]
     }
 
     /// Whether vectors are worked on where they are.
-    fn copies(&self, form: Form, question: Question) -> (Point, bool) {
-        let Question { collective, bytes, mapped, in_place } = question;
+    fn copies(&self, terms: &Terms, form: Form, question: Question) -> (Point, bool) {
+        let Question { collective, bytes, mapped, in_place, .. } = question;
         let what = "vectors";
         let cells = |why: String, change: &str| (Point::new(what, "through cells", why, change), false);
-        if !sm::lends(form, collective, in_place) {
+        if !sm::lends(form, collective, bytes, in_place) {
             return cells("in place, a result would overwrite what peers have yet to read".to_owned(), "form=slice");
         }
         let set = self.settings.get("single_copy").unwrap_or_default();
-        let least = self.settings.single_copy_min_bytes;
+        let long_enough = terms.long_enough_to_lend(collective);
         let has = |method| match method {
             Method::Shared => self.shared,
             Method::Cma => self.cma,
             Method::Cico => true,
         };
-        match Lending::of(&self.settings, has, bytes) {
-            Lending::TooShort => {
-                cells(format!("fewer bytes than single_copy_min_bytes={least}"), "single_copy_min_bytes")
-            }
+        match Lending::of(&self.settings, terms.lent_from(collective), has, bytes) {
+            Lending::TooShort => cells(terms.too_short_to_lend(collective), "single_copy_min_bytes"),
             Lending::Never => cells("single_copy=never was set".to_owned(), "single_copy"),
             Lending::MethodOff(method) => {
                 cells(format!("single_copy={set} needs the method {method}, which is off"), "methods, single_copy")
@@ -182,12 +215,12 @@ impl Circumstances {
                 "buffers of alloc or han_malloc, or registered ones; single_copy",
             ),
             Lending::IfMapped => {
-                let why = format!("single_copy={set}, peers map them, and single_copy_min_bytes={least} or more");
+                let why = format!("single_copy={set}, peers map them, and {long_enough}");
                 (Point::new(what, "where they are, mapped", why, "single_copy, single_copy_min_bytes"), true)
             }
             Lending::Wherever => {
                 let how = if mapped && self.shared { "mapped" } else { "copied by the kernel" };
-                let why = format!("single_copy={set}, and single_copy_min_bytes={least} or more");
+                let why = format!("single_copy={set}, and {long_enough}");
                 (Point::new(what, format!("where they are, {how}"), why, "single_copy, single_copy_min_bytes"), true)
             }
         }
@@ -204,32 +237,54 @@ fn chunks(cut: Cut, bytes: usize) -> Point {
     let number = bytes.div_ceil(cut.chunk_bytes);
     let because = match cut.because {
         CutBecause::Set => "chunk_bytes was set".to_owned(),
-        CutBecause::Parts(parts) => format!("1/{parts} of the message, within {LEAST_BYTES} and {MOST_BYTES}"),
+        CutBecause::Parts(parts) => {
+            format!("1/{parts} of the message, within {LEAST_CHUNK_BYTES} and {MOST_CHUNK_BYTES}")
+        }
         CutBecause::Ring => "more would not fit into the cells that may be in flight".to_owned(),
     };
     Point::new("chunks", format!("{number} of {} bytes", cut.chunk_bytes), because, "chunk_bytes")
 }
 
-fn reducers(terms: &Terms, shares: Shares) -> Point {
-    let (value, because) = match shares {
-        Shares::Slices | Shares::Unknown => ("every rank a slice of each chunk", "each vector is read once in all"),
-        Shares::Root => ("the root", terms.keeps_up_in_words()),
-        Shares::Everybody => {
-            ("both ranks all of it", "no cache line of a result is read by one and written by the other")
-        }
+/// Who reduces in the form `slice` if all ranks' vectors are as in `question`.
+fn shares(terms: &Terms, question: Question, lent: bool) -> Shares {
+    let Question { collective, bytes, mapped, in_place, .. } = question;
+    let news = News {
+        all_are_reached: lent,
+        all_are_mapped: lent && mapped && terms.may_map,
+        any_is_lent_in_place: lent && in_place,
     };
-    Point::new("reduced by", value, because, "")
+    Shares::where_alike(terms, collective, bytes, news)
+}
+
+fn reducers(terms: &Terms, question: Question, lent: bool) -> Point {
+    let row = terms.row(question.collective);
+    let (value, because) = match shares(terms, question, lent) {
+        Shares::Slices | Shares::Unknown => {
+            ("every rank a slice of each chunk", "each vector is read once in all".to_owned())
+        }
+        Shares::ForAll => (
+            "every rank a slice of each chunk, which it writes to all",
+            format!("all vectors are mapped, and at this length nothing to gather pays in {row}"),
+        ),
+        Shares::Root => ("the root", format!("it keeps up through cells in {row}")),
+        Shares::Everybody => (
+            "every rank all of it",
+            format!("no line of a result is read by one and written by another, which pays in {row}"),
+        ),
+    };
+    Point::new("reduced by", value, because, "for_all_max_bytes, slice_min_bytes, form")
 }
 
 /// Which stores bring results to where they are wanted.
 fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Point {
-    let Question { collective, bytes, in_place, .. } = question;
+    let Question { collective, bytes, .. } = question;
     let what = "stores of results";
     let copied = match form {
         Form::Slice => {
-            let shares = Shares::where_alike(terms, collective, bytes, lent, in_place);
+            let shares = shares(terms, question, lent);
             shares == Shares::Slices && !(collective == Collective::Reduce && lent)
         }
+        Form::Ring => !(collective == Collective::Reduce && lent),
         _ => collective == Collective::Bcast,
     };
     if !copied {
@@ -250,7 +305,7 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Question { collective, bytes, mapped, in_place } = self.question;
+        let Question { collective, bytes, mapped, in_place, .. } = self.question;
         write!(f, "{collective}")?;
         if collective != Collective::Barrier {
             let place = if in_place { ", in place" } else { "" };
@@ -272,14 +327,16 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topo::{Place, Topology};
 
     fn circumstances(ranks: usize, own_cores: bool) -> Circumstances {
         let settings = Settings::default();
-        Circumstances { ranks, own_cores, shared: true, cma: true, last_cache_bytes: 32 << 20, settings }
+        let hierarchy = Hierarchy::new(vec![Place::anywhere(); ranks]);
+        Circumstances { hierarchy, own_cores, shared: true, cma: true, last_cache_bytes: 32 << 20, settings }
     }
 
     fn question(collective: Collective, bytes: usize, mapped: bool) -> Question {
-        Question { collective, bytes, mapped, in_place: false }
+        Question { collective, bytes, mapped, in_place: false, keeps_order: false }
     }
 
     fn point<'e>(explanation: &'e Explanation, what: &str) -> &'e Point {
@@ -291,7 +348,7 @@ mod tests {
     fn reasons_name_what_has_decided() {
         let few = circumstances(2, true).explain(question(Collective::Allreduce, 8, false));
         assert_eq!(few.choice, "sm/flat");
-        assert!(point(&few, "form").because.contains("tree_min_ranks=32"), "{few}");
+        assert!(point(&few, "form").because.contains("trees are for 32 ranks"), "{few}");
         assert_eq!(point(&few, "payload").value, "beside the flag");
 
         let large = circumstances(8, false).explain(question(Collective::Bcast, 1 << 20, false));
@@ -302,9 +359,35 @@ mod tests {
 
         let shared = circumstances(8, true).explain(question(Collective::Allreduce, 4 << 20, true));
         assert_eq!(shared.choice, "solo/slice");
-        assert!(point(&shared, "vectors").because.contains("single_copy_min_bytes=16384"), "{shared}");
+        assert!(
+            point(&shared, "vectors")
+                .because
+                .contains("pays from 4096 bytes on in allreduce of 3 ranks or more with a core each"),
+            "{shared}"
+        );
         assert!(point(&shared, "stores of results").value.contains("past the last cache"), "{shared}");
         assert!(shared.to_string().contains("with a core each: solo/slice"), "{shared}");
+    }
+
+    #[test]
+    fn trees_say_what_they_follow() {
+        let counted = circumstances(40, true).explain(question(Collective::Allreduce, 8, false));
+        assert!(point(&counted, "tree").value.contains("in eights"), "{counted}");
+        let topology = Topology::synthetic("pack:2 l3:2 core:8").expect("a machine");
+        let places = topology.one_per_core().into_iter().map(|core| Place::of(&topology, &[core]).expect("a core"));
+        let mut large = circumstances(1, true);
+        large.hierarchy = Hierarchy::new(places.collect());
+        for (collective, bytes, mapped, choice) in [
+            (Collective::Barrier, 0, false, "sm/tree"),
+            (Collective::Reduce, 8, false, "sm/tree"),
+            (Collective::Bcast, 1 << 20, false, "sm/tree"),
+            (Collective::Bcast, 1 << 20, true, "solo/tree"),
+        ] {
+            let answer = large.explain(question(collective, bytes, mapped));
+            assert_eq!(answer.choice, choice);
+            let along = "along l3 4 groups of 8; socket 2 groups of 2; node 1 group of 2";
+            assert_eq!(point(&answer, "tree").value, along, "{answer}");
+        }
     }
 
     #[test]
@@ -324,6 +407,11 @@ mod tests {
         off.settings.set("form", "slice").expect("a form");
         let forced = off.explain(question(Collective::Bcast, 1 << 20, true));
         assert!(point(&forced, "form").because.contains("form=slice was set, but"), "{forced}");
+        off.settings.set("form", "ring").expect("a form");
+        let mut question = question(Collective::Allreduce, 1 << 20, true);
+        assert_eq!(off.explain(question).choice, "sm/ring");
+        question.keeps_order = true;
+        assert_eq!(off.explain(question).choice, "sm/slice");
     }
 
     #[test]
@@ -333,7 +421,7 @@ mod tests {
                 for collective in Collective::ALL {
                     for bytes in [0, 8, 121, 4096, 5000, 1 << 16, 1 << 20, 64 << 20] {
                         for (mapped, in_place) in [(false, false), (true, false), (true, true)] {
-                            let question = Question { collective, bytes, mapped, in_place };
+                            let question = Question { collective, bytes, mapped, in_place, keeps_order: false };
                             let answer = circumstances(ranks, own_cores).explain(question);
                             assert!(answer.points.iter().all(|p| !p.value.is_empty() && !p.because.is_empty()));
                         }

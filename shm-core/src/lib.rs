@@ -1,13 +1,11 @@
 //! Collectives between the processes of one node, over lock-free shared memory.
 //!
 //! [`job::Job`] is what the ranks of a node share, [`comm::LocalComm`] a group of them that does
-//! collectives, [`call::Call`] one collective as data. Every collective is a state machine that is
+//! collectives, [`Call`] one collective as data. Every collective is a state machine that is
 //! polled; nothing here knows of a network. `ARCHITECTURE.md` has the map.
 
 pub mod sync;
 
-#[cfg(not(loom))]
-pub mod call;
 #[cfg(not(loom))]
 mod coll;
 #[cfg(not(loom))]
@@ -25,7 +23,7 @@ pub mod job;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]
-pub mod owned;
+mod rest;
 #[cfg(not(loom))]
 mod ring;
 #[cfg(not(loom))]
@@ -43,15 +41,15 @@ mod waiting;
 
 #[cfg(not(loom))]
 pub use {
-    call::{Call, Collective},
     coll::sm::Form,
-    comm::{LocalComm, Ticket},
+    comm::LocalComm,
     copy::{Method, MethodSet, Methods},
     error::{Error, Result},
     exchange::{Exchange, ExchangeError},
     explain::{Circumstances, Explanation, Question},
     job::Job,
-    memory::{Registered, SharedVec},
-    owned::{Owned, OwnedCall},
+    memory::SharedVec,
+    reduce_kernels::{Call, Collective, Owned, OwnedCall, Signature, Ticket},
+    rest::Rest,
     settings::{Settings, Single},
 };

@@ -93,59 +93,37 @@ impl Job {
     }
 }
 
-/// A slice that is registered: peers map it where it is. Dropped, it is ordinary memory again.
-///
-/// Leaked, it stays registered; that costs memory, and peers may then miss what is written to the place
-/// after the slice was freed.
-pub struct Registered<'a, T> {
-    job: Rc<Job>,
-    slice: &'a mut [T],
-}
-
-impl<'a, T: Element> Registered<'a, T> {
-    /// Registers `slice` with the rank of `job`.
+impl Job {
+    /// Does `work` with `slice` while it is registered, so that peers map it where it is.
     ///
     /// A slice that does not fill whole pages shares its first and last page with other data. Therefore it
     /// is refused where this process has several threads, which might write there meanwhile.
     ///
     /// # Errors
-    /// As [`Job::register`], or because of other threads.
-    pub fn new(job: &Rc<Job>, slice: &'a mut [T]) -> Result<Self> {
-        let (start, bytes) = (slice.as_mut_ptr().cast(), size_of_val(slice));
+    /// As [`register`](Self::register), or because of other threads; `work` was not done then.
+    pub fn with_registered<T: Element, R>(&self, slice: &mut [T], work: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        let start = slice.as_mut_ptr().cast();
         // SAFETY: the slice is borrowed mutably, so nobody else writes to it; other data on its pages has no
-        // other thread to write it. It is not freed before it is unregistered, because it is borrowed until
-        // then.
-        unsafe { job.reach().register(start, bytes, Neighbours::IfAlone) }?;
-        Ok(Self { job: Rc::clone(job), slice })
+        // other thread to write it. It is not freed before it is unregistered below, because it is borrowed until
+        // then: a guard in the caller's hands could be forgotten, this one cannot.
+        unsafe { self.reach().register(start, size_of_val(slice), Neighbours::IfAlone) }?;
+        let _registered = Registered { job: self, start };
+        Ok(work(slice))
     }
 }
 
-impl<T> Drop for Registered<'_, T> {
+/// A slice that is registered, until this is dropped.
+struct Registered<'a> {
+    job: &'a Job,
+    start: *mut u8,
+}
+
+impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        // SAFETY: no operation can have borrowed the slice, and pages that hold other data stay where they are
-        // if this process has other threads (`Neighbours::IfAlone`).
-        let outcome = unsafe { self.job.reach().unregister(self.slice.as_mut_ptr().cast()) };
-        debug_assert!(outcome.is_ok(), "{outcome:?}");
-    }
-}
-
-impl<T> Deref for Registered<'_, T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        self.slice
-    }
-}
-
-impl<T> DerefMut for Registered<'_, T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        self.slice
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Registered<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.slice, f)
+        // SAFETY: no operation can have borrowed the slice beyond `work`, and pages that hold other data stay where
+        // they are if this process has other threads (`Neighbours::IfAlone`).
+        let outcome = unsafe { self.job.reach().unregister(self.start) };
+        debug_assert!(outcome.is_ok() || std::thread::panicking(), "{outcome:?}");
     }
 }
 

@@ -21,19 +21,23 @@ pub struct Settings {
     pub form: Option<Form>,
     /// Largest pipelined piece of a message; `None` chooses by its length.
     pub chunk_bytes: Option<usize>,
-    /// Reductions of smaller vectors let every rank read every vector; larger ones are reduced by
-    /// slices (by two ranks from 32 times this size on; reduce only where every rank has a core).
-    pub slice_min_bytes: usize,
+    /// Reductions of vectors of more than a cell are shared out by slices from this length on; `None` takes
+    /// what was measured.
+    pub slice_min_bytes: Option<usize>,
     /// When a collective works on the ranks' own buffers in place of cells.
     pub single_copy: Single,
-    /// Smaller vectors always go through cells.
-    pub single_copy_min_bytes: usize,
+    /// Smaller vectors always go through cells; `None` takes what was measured.
+    pub single_copy_min_bytes: Option<usize>,
+    /// Longest vector of an allreduce of which each rank writes its slice's result to all ranks' vectors, if these are
+    /// mapped; `None` takes what was measured.
+    pub for_all_max_bytes: Option<usize>,
     /// Whether payloads enter cells by non-temporal stores; `None` times ordinary ones now and then.
     pub past_caches: Option<bool>,
     /// Size of the last cache, past which results of larger vectors are stored; `None` asks the machine.
     pub last_cache_bytes: Option<usize>,
-    /// From this many ranks on, small messages travel along trees, if every rank has a core.
-    pub tree_min_ranks: usize,
+    /// From this many ranks on, small messages travel along trees, if every rank has a core; `None` takes 32, or
+    /// 16 where the machine has several levels.
+    pub tree_min_ranks: Option<usize>,
     /// The result must not depend on the algorithm: no partial sums in trees.
     pub reproducible: bool,
     /// Whether every rank has a core to itself; `None` finds out.
@@ -46,6 +50,8 @@ pub struct Settings {
     pub watchdog_s: f64,
     /// After this many seconds of waiting, end the job with an error; 0 is never.
     pub timeout_s: f64,
+    /// Something else depends on what this rank does while it waits, so it looks up soon and does not sleep for long.
+    pub attentive: bool,
     /// A synthetic description of the machine to use in place of this one's, for tests: ranks are
     /// taken to be bound to one core of it after the other.
     pub topology: Option<String>,
@@ -73,6 +79,20 @@ impl Single {
         }
     }
 
+    /// The name of the module that works so.
+    const fn module(self) -> &'static str {
+        match self {
+            Self::IfShared => "auto",
+            Self::ByKernel => "solo",
+            Self::Never => "sm",
+        }
+    }
+
+    fn of_module(value: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|single| single.module() == value);
+        found.ok_or_else(|| format!("intra_module={value}: expected {}", Self::ALL.map(Self::module).join(", ")))
+    }
+
     fn parse(value: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|single| single.name() == value);
         found.ok_or_else(|| format!("single_copy={value}: expected {}", Self::ALL.map(Self::name).join(", ")))
@@ -86,18 +106,20 @@ impl Default for Settings {
             methods: MethodSet::default(),
             form: None,
             chunk_bytes: None,
-            slice_min_bytes: 8 * 1024,
+            slice_min_bytes: None,
             single_copy: Single::IfShared,
-            single_copy_min_bytes: 16 * 1024,
+            single_copy_min_bytes: None,
+            for_all_max_bytes: None,
             past_caches: None,
             last_cache_bytes: None,
-            tree_min_ranks: 32,
+            tree_min_ranks: None,
             reproducible: false,
             assume_own_cores: None,
             spins: None,
             yields: None,
             watchdog_s: 30.0,
             timeout_s: 0.0,
+            attentive: false,
             topology: None,
         }
     }
@@ -110,14 +132,22 @@ const MAX_SPINS: u32 = 1_000_000;
 pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
     ("methods", "how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
-    ("form", "how collectives are carried out where the form can carry them: auto, flat, tree, direct, slice"),
+    ("form", "how collectives are carried out where the form can carry them: auto, flat, tree, direct, slice, ring"),
     ("chunk_bytes", "largest pipelined piece of a message: auto, or a power of two from 4096 to 65536"),
-    ("slice_min_bytes", "from this size on, reductions are shared out by slices (two ranks: 32 times)"),
+    ("slice_min_bytes", "from this size on, reductions are shared out by slices: auto (as measured) or a number"),
     ("single_copy", "when ranks work on each other's own buffers: if_shared, by_kernel (always, by cma) or never"),
-    ("single_copy_min_bytes", "smaller vectors always go through cells"),
+    ("intra_module", "the same by the names of the papers (smod): auto (if_shared), sm (never) or solo (by_kernel)"),
+    ("single_copy_min_bytes", "smaller vectors always go through cells: auto (as measured) or a number"),
+    (
+        "for_all_max_bytes",
+        "up to this size ranks write allreduce's results to all mapped vectors: auto (as measured) or a number",
+    ),
     ("past_caches", "whether payloads enter cells by non-temporal stores: auto (measured as it goes), 0 or 1"),
     ("last_cache_bytes", "size of the last cache, past which longer results are stored: auto or a number"),
-    ("tree_min_ranks", "from this many ranks on, small messages travel along trees"),
+    (
+        "tree_min_ranks",
+        "from this many ranks on, messages travel along trees: auto (32; 16 on several levels) or a number",
+    ),
     ("assume_own_cores", "whether every rank has a core to itself: auto, 0 or 1"),
     ("spins", "polls before the core is first given away: auto or a number"),
     ("yields", "times that the core is given away before sleeping: auto or a number"),
@@ -136,11 +166,13 @@ impl Settings {
             "methods" => self.methods = MethodSet::parse(value)?,
             "form" => self.form = parse_form(value)?,
             "chunk_bytes" => self.chunk_bytes = auto_or_number(key, value)?,
-            "slice_min_bytes" => self.slice_min_bytes = number(key, value)?,
-            "tree_min_ranks" => self.tree_min_ranks = number(key, value)?,
+            "slice_min_bytes" => self.slice_min_bytes = auto_or_number(key, value)?,
+            "tree_min_ranks" => self.tree_min_ranks = auto_or_number(key, value)?,
             "single_copy" => self.single_copy = Single::parse(value)?,
-            "single_copy_min_bytes" => self.single_copy_min_bytes = number(key, value)?,
+            "intra_module" => self.single_copy = Single::of_module(value)?,
+            "single_copy_min_bytes" => self.single_copy_min_bytes = auto_or_number(key, value)?,
             "last_cache_bytes" => self.last_cache_bytes = auto_or_number(key, value)?,
+            "for_all_max_bytes" => self.for_all_max_bytes = auto_or_number(key, value)?,
             "past_caches" => self.past_caches = auto_or_flag(key, value)?,
             "assume_own_cores" => self.assume_own_cores = auto_or_flag(key, value)?,
             "spins" => self.spins = auto_or_number(key, value)?,
@@ -168,8 +200,8 @@ impl Settings {
         if self.form == Some(Form::Alone) {
             return Err(format!("form=alone: expected auto, {}", Form::SETTABLE.map(Form::name).join(", ")));
         }
-        if self.tree_min_ranks < 2 {
-            return Err(format!("tree_min_ranks={}: expected a number of at least 2", self.tree_min_ranks));
+        if let Some(least @ ..2) = self.tree_min_ranks {
+            return Err(format!("tree_min_ranks={least}: expected auto or a number of at least 2"));
         }
         if let Some(description) = &self.topology {
             Topology::check_synthetic(description).map_err(|error| format!("topology: {error}"))?;
@@ -188,12 +220,14 @@ impl Settings {
             "methods" => self.methods.to_string(),
             "form" => auto(self.form),
             "chunk_bytes" => auto(self.chunk_bytes),
-            "slice_min_bytes" => self.slice_min_bytes.to_string(),
+            "slice_min_bytes" => auto(self.slice_min_bytes),
             "single_copy" => self.single_copy.name().to_owned(),
-            "single_copy_min_bytes" => self.single_copy_min_bytes.to_string(),
+            "intra_module" => self.single_copy.module().to_owned(),
+            "single_copy_min_bytes" => auto(self.single_copy_min_bytes),
             "last_cache_bytes" => auto(self.last_cache_bytes),
+            "for_all_max_bytes" => auto(self.for_all_max_bytes),
             "past_caches" => auto(self.past_caches.map(u32::from)),
-            "tree_min_ranks" => self.tree_min_ranks.to_string(),
+            "tree_min_ranks" => auto(self.tree_min_ranks),
             "assume_own_cores" => auto(self.assume_own_cores.map(u32::from)),
             "spins" => auto(self.spins),
             "yields" => auto(self.yields),

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use crate::coll::{Progress, advance};
 use crate::error::Result;
-use crate::job::Reason;
+use crate::job::{Job, Reason};
 use crate::ring::Ring;
-use crate::sync::Waiter;
+use crate::sync::{Waiter, breathe};
 use crate::sys::clock;
 
 /// Polls right after an operation was begun, before any of the machinery of a longer wait.
@@ -26,6 +26,7 @@ pub(crate) fn carry_out(
         if advance(&mut operation, ring)?.is_ready() {
             return Ok(());
         }
+        breathe();
     }
     wait_for(ring, &mut operation, idle)
 }
@@ -46,7 +47,7 @@ pub(crate) fn wait_for(
             break;
         }
         job.check_in(|| ring.operation())?;
-        idle()?;
+        meanwhile(&job, ring, idle)?;
         let mut outcome = Ok(false);
         let rested = waiter.rest(job.bell(), || {
             outcome = advance(operation, ring).map(|poll| poll.is_ready());
@@ -63,6 +64,23 @@ pub(crate) fn wait_for(
         job.note_progress();
     }
     Ok(())
+}
+
+/// Does what the caller does while it waits. If that fails, or panics, the job ends: this rank's operation stays
+/// undone, and its vectors are the caller's again.
+fn meanwhile(job: &Job, ring: &Ring, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    let panics = LeavesInPanic(job);
+    let outcome = idle();
+    std::mem::forget(panics);
+    outcome.map_err(|error| job.end_with(error, &ring.operation()))
+}
+
+struct LeavesInPanic<'a>(&'a Job);
+
+impl Drop for LeavesInPanic<'_> {
+    fn drop(&mut self) {
+        self.0.leave_early();
+    }
 }
 
 /// A wait that has become long: looks for the dead, for ranks that do something else, and for time.

@@ -26,7 +26,7 @@ fn sum(size: usize, count: usize, salt: usize) -> Vec<i64> {
 /// Counts of i64 around the inline limit, cells, the slice threshold, chunks, and beyond the ring.
 fn counts(settings: &Settings) -> Vec<usize> {
     let mut counts = vec![0, 1, 2];
-    for bytes in [120, 4096, settings.slice_min_bytes, settings.chunk_bytes.unwrap_or(16_384), 64 * 4096] {
+    for bytes in [120, 1024, 4096, 8192, 32_768, settings.chunk_bytes.unwrap_or(16_384), 64 * 4096] {
         let at = bytes / 8;
         counts.extend([at.saturating_sub(1), at, at + 1]);
     }
@@ -103,7 +103,7 @@ fn memfd_and_dev_shm_are_exact() {
 fn trees_are_exact() {
     // Few ranks in trees, as if there were a core for each; then many ranks.
     let mut settings = heap();
-    settings.tree_min_ranks = 2;
+    settings.tree_min_ranks = Some(2);
     settings.assume_own_cores = Some(true);
     for size in [2, 3, 8, 9, 10] {
         ranks(size, &settings, |comm, _| every_collective(comm, &[0, 1, 15]));
@@ -120,7 +120,7 @@ fn other_thresholds_are_exact() {
         settings.assume_own_cores = Some(own_cores);
         settings.spins = Some(1);
         settings.chunk_bytes = Some(chunk_bytes);
-        settings.slice_min_bytes = slice_min_bytes;
+        settings.slice_min_bytes = Some(slice_min_bytes);
         let counts = [16, 500, 513, 9000, 40_000, 100_000];
         for size in [2, 3, 4, 7] {
             ranks(size, &settings, |comm, _| every_collective(comm, &counts));
@@ -136,8 +136,8 @@ fn every_way_to_reach_a_buffer_is_exact() {
             settings.assume_own_cores = Some(true);
             settings.spins = Some(1);
             settings.single_copy = single_copy;
-            settings.single_copy_min_bytes = 0;
-            settings.slice_min_bytes = slice_min_bytes;
+            settings.single_copy_min_bytes = Some(0);
+            settings.slice_min_bytes = Some(slice_min_bytes);
             settings.chunk_bytes = Some(chunk_bytes);
             for size in [2, 3, 5] {
                 ranks(size, &settings, |comm, _| every_collective(comm, &[600, 9000, 100_001]));
@@ -153,14 +153,16 @@ fn every_form_that_is_set_is_taken_and_exact() {
         Form::Flat => ["sm/flat", "sm/flat", "sm/flat", "sm/flat", "sm/direct", "solo/direct"],
         Form::Tree => ["sm/tree", "sm/tree", "sm/flat", "sm/flat", "sm/direct", "solo/direct"],
         Form::Direct => ["sm/direct", "sm/direct", "sm/direct", "sm/direct", "sm/direct", "solo/direct"],
+        Form::Ring => ["sm/ring", "sm/ring", "sm/ring", "sm/ring", "sm/ring", "solo/ring"],
         _ => ["sm/slice", "sm/slice", "sm/slice", "sm/slice", "sm/slice", "solo/slice"],
     };
     let counts = [1, 15, 16, 512, 513, 40_000];
-    for form in [Form::Flat, Form::Tree, Form::Direct, Form::Slice] {
+    for form in [Form::Flat, Form::Tree, Form::Direct, Form::Slice, Form::Ring] {
         for single_copy in [Single::IfShared, Single::Never] {
             let mut settings = heap();
             settings.form = Some(form);
             settings.single_copy = single_copy;
+            settings.single_copy_min_bytes = Some(16_384);
             for size in [2, 3, 5, 9] {
                 ranks(size, &settings, |comm, _| {
                     for (count, mut choice) in counts.into_iter().zip(taken(form)) {
@@ -168,6 +170,7 @@ fn every_form_that_is_set_is_taken_and_exact() {
                             choice = match choice {
                                 "solo/direct" => "sm/direct",
                                 "solo/slice" => "sm/slice",
+                                "solo/ring" => "sm/ring",
                                 other => other,
                             };
                         }
@@ -175,12 +178,44 @@ fn every_form_that_is_set_is_taken_and_exact() {
                         let call = Call::allreduce(&send, &mut recv, Operator::Sum.into()).unwrap();
                         assert_eq!(comm.choice(&call), choice, "{form} {count}");
                         let bcast = comm.choice(&Call::bcast(&mut recv, 0));
-                        assert_eq!(bcast, choice.replace("slice", "direct"), "{form} {count}");
+                        assert_eq!(
+                            bcast,
+                            choice.replace("slice", "direct").replace("ring", "direct"),
+                            "{form} {count}"
+                        );
                     }
                     every_collective(comm, &[0]);
                     every_collective(comm, &counts);
                 });
             }
+        }
+    }
+}
+
+/// Sums of floating-point numbers round differently in another order, so ranks that computed them each in its own
+/// way would be told apart.
+#[test]
+fn all_ranks_receive_the_same_bits_round_the_ring() {
+    let part = |rank: usize, index: usize| 1.0 / (1 + rank * 31 + index) as f32;
+    for (reproducible, form, name) in [(false, Form::Ring, "sm/ring"), (true, Form::Ring, "sm/slice")] {
+        let mut settings = heap();
+        (settings.form, settings.reproducible) = (Some(form), reproducible);
+        settings.single_copy = Single::Never;
+        settings.chunk_bytes = Some(4096);
+        for size in [2, 4, 7] {
+            let results = ranks(size, &settings, |comm, _| {
+                let send: Vec<f32> = (0..5003).map(|index| part(comm.rank(), index)).collect();
+                let mut recv = vec![0.0; send.len()];
+                let call = Call::allreduce(&send, &mut recv, Operator::Sum.into()).unwrap();
+                assert_eq!(comm.choice(&call), name);
+                comm.run(call, idle).unwrap();
+                recv.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{size} ranks");
+            let in_rank_order = |index| (0..size).map(|rank| part(rank, index)).reduce(|a, b| a + b).unwrap();
+            let same = (0..5003).all(|index| results[0][index] == in_rank_order(index).to_bits());
+            // Two summands have one order.
+            assert_eq!(same, reproducible || size == 2, "{size} ranks");
         }
     }
 }
@@ -191,7 +226,10 @@ fn many_ranks_are_exact() {
     let mut trees = heap();
     trees.assume_own_cores = Some(true);
     trees.spins = Some(1);
-    for (size, settings) in [(33, heap()), (256, heap()), (33, trees.clone()), (256, trees)] {
+    // More rounds than there are slots in use.
+    let mut ring = trees.clone();
+    ring.form = Some(Form::Ring);
+    for (size, settings) in [(33, heap()), (256, heap()), (33, trees.clone()), (256, trees), (65, ring)] {
         ranks(size, &settings, |comm, _| {
             let (rank, size) = (comm.rank(), comm.size());
             for count in [1, 15, 16, 3000] {
@@ -213,6 +251,27 @@ fn many_ranks_are_exact() {
     }
 }
 
+/// A root of bcast writes cells and reads none; its peers must learn all the same that it is past them, because their
+/// own next payloads come to the same cells.
+#[test]
+fn cells_that_a_root_has_filled_are_used_again_by_its_peers() {
+    let mut settings = heap();
+    settings.single_copy = Single::Never;
+    settings.timeout_s = 30.0;
+    ranks(33, &settings, |comm, _| {
+        let rank = comm.rank();
+        for root in [0, 32, 7] {
+            // Once around the ring of so many ranks, in a few steps; then one cell.
+            let mut buffer = vector(rank, 8192, root);
+            comm.run(Call::bcast(&mut buffer, root), idle).unwrap();
+            assert_eq!(buffer, vector(root, 8192, root));
+            let mut buffer = vector(rank, 100, root);
+            comm.run(Call::allreduce_in_place(&mut buffer, Operator::Sum.into()), idle).unwrap();
+            assert_eq!(buffer, sum(33, 100, root));
+        }
+    });
+}
+
 /// Composition of x -> a x + b modulo 2^16: associative, not commutative.
 fn compose(left: u32, right: u32) -> u32 {
     let (a, b, c, d) = (left >> 16, left & 0xffff, right >> 16, right & 0xffff);
@@ -223,9 +282,11 @@ fn compose(left: u32, right: u32) -> u32 {
 fn operators_that_do_not_commute_keep_rank_order_in_every_form() {
     let map = |rank: usize, index: usize| u32::try_from((rank * 40_503 + index * 977 + 3) % 0xffff_ffff).unwrap();
     let mut trees = heap();
-    trees.tree_min_ranks = 2;
+    trees.tree_min_ranks = Some(2);
     trees.assume_own_cores = Some(true);
-    for settings in [heap(), trees] {
+    let mut ring = heap();
+    ring.form = Some(Form::Ring);
+    for settings in [heap(), trees, ring] {
         for size in [1, 2, 3, 5, 9, 20] {
             ranks(size, &settings, |comm, _| {
                 let (rank, size) = (comm.rank(), comm.size());
@@ -279,4 +340,58 @@ fn a_blocking_call_completes_what_was_begun_before() {
         comm.run(Call::barrier(), idle).unwrap();
         assert_eq!(comm.take(begun.unwrap()).unwrap(), vec![2; 5000]);
     });
+}
+
+/// Machines and ranks on them: levels within levels, a part left over, and more ranks than cores, so that those
+/// which share one are not neighbours in rank.
+const MACHINES: [(&str, usize); 4] =
+    [("pack:2 l3:2 core:2", 8), ("pack:3 core:2", 5), ("pack:2 l3:2 core:4", 16), ("pack:2 core:3", 10)];
+
+#[test]
+fn trees_that_follow_the_machine_are_exact() {
+    for (machine, size) in MACHINES {
+        for single_copy in [Single::IfShared, Single::ByKernel, Single::Never] {
+            let mut settings = heap();
+            settings.topology = Some(machine.to_owned());
+            settings.assume_own_cores = Some(true);
+            settings.spins = Some(1);
+            settings.tree_min_ranks = Some(2);
+            (settings.single_copy, settings.single_copy_min_bytes) = (single_copy, Some(0));
+            settings.chunk_bytes = Some(4096);
+            ranks(size, &settings, |comm, _| {
+                let mut buffer = vec![0_i64; 9000];
+                let lent = if single_copy == Single::Never { "sm/tree" } else { "solo/tree" };
+                assert_eq!(comm.choice(&Call::bcast(&mut buffer, 0)), lent);
+                assert_eq!(comm.choice(&Call::barrier()), "sm/tree");
+                assert_eq!(comm.choice(&Call::allreduce_in_place(&mut buffer[..15], Operator::Sum.into())), "sm/tree");
+                every_collective(comm, &[1, 15, 600, 9000]);
+                // More chunks than there are slots in use.
+                let mut buffer = vector(comm.rank(), 70_001, 3);
+                comm.run(Call::bcast(&mut buffer, size - 1), idle).unwrap();
+                assert_eq!(buffer, vector(size - 1, 70_001, 3));
+            });
+        }
+    }
+}
+
+#[test]
+fn rank_order_is_kept_where_the_machine_has_another() {
+    let map = |rank: usize, index: usize| u32::try_from((rank * 40_503 + index * 977 + 3) % 0xffff_ffff).unwrap();
+    for (machine, size) in MACHINES {
+        let mut settings = heap();
+        settings.topology = Some(machine.to_owned());
+        settings.form = Some(Form::Tree);
+        ranks(size, &settings, |comm, _| {
+            let (rank, op) = (comm.rank(), Op::from(UserOperator::elementwise::<u32>(false, compose)));
+            let expected: Vec<u32> = (0..30).map(|i| (0..size).map(|r| map(r, i)).reduce(compose).unwrap()).collect();
+            for root in 0..size {
+                let mut buffer: Vec<u32> = (0..30).map(|i| map(rank, i)).collect();
+                comm.run(Call::reduce_in_place(&mut buffer, op.clone(), root), idle).unwrap();
+                assert!(rank != root || buffer == expected, "reduce to {root} on {machine}");
+            }
+            let mut buffer: Vec<u32> = (0..30).map(|i| map(rank, i)).collect();
+            comm.run(Call::allreduce_in_place(&mut buffer, op.clone()), idle).unwrap();
+            assert_eq!(buffer, expected, "allreduce on {machine}");
+        });
+    }
 }

@@ -181,6 +181,30 @@ fn every_root_enters_each_socket_and_each_l3_once() {
 }
 
 #[test]
+fn a_socket_without_smaller_parts_is_cut_into_eights() {
+    let hierarchy = whole("pack:2 core:20");
+    let tree = check(&hierarchy, 0, Shape::Radix8);
+    assert_eq!(tree.children(0), [1, 2, 3, 4, 5, 6, 7, 8, 16, 20]);
+    assert_eq!((tree.children(16), tree.children(20)), (&[17, 18, 19][..], &[21, 22, 23, 24, 25, 26, 27, 28, 36][..]));
+    assert_eq!(tree.depth(), 3);
+}
+
+#[test]
+fn ranks_that_follow_each_other_through_the_machine_are_added_up_in_order() {
+    let contiguous = whole(LARGE);
+    assert!(
+        [Shape::Flat, Shape::Binomial, Shape::Radix8]
+            .map(|shape| contiguous.tree(0, |_| shape))
+            .iter()
+            .all(Tree::keeps_order)
+    );
+    assert!(!contiguous.tree(8, |_| Shape::Flat).keeps_order(), "another root comes first");
+    // Neighbours in rank on different sockets.
+    let scattered = bound(&Topology::synthetic(LARGE).unwrap(), (0..64).map(|rank| rank % 2 * 32 + rank / 2));
+    assert!(!scattered.tree(0, |_| Shape::Radix8).keeps_order());
+}
+
+#[test]
 fn a_machine_with_holes_has_unequal_groups() {
     // One L3 with three cores, one whole, one with a single core; a socket with two cores of two L3.
     let topology = Topology::synthetic(LARGE).unwrap();
@@ -203,10 +227,11 @@ fn a_machine_with_holes_has_unequal_groups() {
     );
     assert_eq!(links(&check(&hierarchy, 2, Shape::Flat))[0], (2, vec![1, 0, 3, 11, 12]));
     let depths = |root| Shape::ALL.map(|shape| check(&hierarchy, root, shape).depth());
-    for (root, flat_chain_binomial) in
+    for (root, [flat, chain, binomial]) in
         [(0, [2, 8, 4]), (2, [2, 8, 4]), (3, [2, 7, 3]), (11, [2, 8, 4]), (12, [3, 9, 5]), (13, [3, 9, 5])]
     {
-        assert_eq!(depths(root), flat_chain_binomial, "{root}");
+        // No group has more than eight.
+        assert_eq!(depths(root), [flat, chain, binomial, flat], "{root}");
     }
     for root in 0..hierarchy.size() {
         depths(root);

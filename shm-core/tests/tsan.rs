@@ -4,13 +4,14 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reduce_kernels::{Op, Operator, UserOperator};
-use shm_core::{Call, Error, LocalComm, OwnedCall, Settings, Single};
+use shm_core::{Call, Error, Form, Job, LocalComm, OwnedCall, Settings, Single};
 use support::{heap, idle, ranks};
 
 const SIZES: [usize; 3] = [2, 3, 4];
@@ -64,7 +65,7 @@ fn form(settings: &Settings, form: &str, counts: &[usize]) {
 
 fn trees() -> Settings {
     let mut settings = heap();
-    settings.tree_min_ranks = 2;
+    settings.tree_min_ranks = Some(2);
     settings.assume_own_cores = Some(true);
     // There are not as many cores as the settings say.
     settings.spins = Some(1);
@@ -73,7 +74,7 @@ fn trees() -> Settings {
 
 #[test]
 fn flat() {
-    form(&heap(), "flat", &[0, 1, 15, 16, 512]);
+    form(&heap(), "flat", &[0, 1, 15, 16, 128, 129, 512]);
 }
 
 #[test]
@@ -81,6 +82,15 @@ fn tree() {
     form(&trees(), "tree", &[0, 1, 15]);
     // Two levels.
     ranks(9, &trees(), |comm, _| every_collective(comm, 1));
+    // Three levels, which trees follow; bcasts of any length.
+    for single_copy in [Single::IfShared, Single::Never] {
+        let mut settings = reached(single_copy, 0, false);
+        settings.topology = Some("pack:2 l3:2 core:1".to_owned());
+        settings.chunk_bytes = Some(4096);
+        for size in [4, 6] {
+            ranks(size, &settings, |comm, _| [0, 15, 16, 3000].map(|count| every_collective(comm, count)));
+        }
+    }
 }
 
 #[test]
@@ -92,11 +102,25 @@ fn direct() {
 fn slice() {
     // From the first size in slices to more than a ring of cells.
     let mut settings = heap();
-    settings.slice_min_bytes = 0;
+    settings.slice_min_bytes = Some(0);
     // Reduce by slices is for ranks with a core each.
     settings.assume_own_cores = Some(true);
     settings.spins = Some(1);
     form(&settings, "slice", &[1024, 7001, 40_000]);
+}
+
+#[test]
+fn ring() {
+    for (single_copy, past_caches) in [(Single::IfShared, false), (Single::IfShared, true), (Single::Never, false)] {
+        let mut settings = reached(single_copy, 0, past_caches);
+        settings.form = Some(Form::Ring);
+        form(&settings, "ring", &[1, 700, 40_000]);
+        ranks(3, &settings, |comm, _| {
+            // Results through cells, and read where they were reduced to.
+            in_place_and_overlapping(comm, 9001);
+            in_place_and_overlapping(comm, (1 << 17) + 3);
+        });
+    }
 }
 
 /// So many small operations that every place of the ring is used several times, with ranks that run
@@ -117,10 +141,12 @@ fn rotate(comm: &mut LocalComm) {
             assert_eq!(buffer, sum(size, 20, salt));
         }
     }
-    for salt in 0..200 {
-        let mut buffer = vector(rank, 2, salt);
+    for salt in 0..300 {
+        // Beside the flag, or in a cell; those before went into annexes.
+        let count = if salt % 2 == 0 { 2 } else { 200 };
+        let mut buffer = vector(rank, count, salt);
         comm.run(Call::allreduce_in_place(&mut buffer, Operator::Sum.into()), idle).unwrap();
-        assert_eq!(buffer, sum(size, 2, salt));
+        assert_eq!(buffer, sum(size, count, salt));
         comm.run(Call::barrier(), idle).unwrap();
     }
 }
@@ -208,11 +234,11 @@ fn ranks_that_disagree_tell_each_other() {
 }
 
 /// Vectors of any length are lent, or none are; payloads go past the caches, or not.
-fn reached(single_copy: Single, slice_min_bytes: usize, past_caches: bool) -> Settings {
+fn reached(single_copy: Single, slice_min_bytes: impl Into<Option<usize>>, past_caches: bool) -> Settings {
     let mut settings = trees();
     settings.single_copy = single_copy;
-    settings.single_copy_min_bytes = 0;
-    settings.slice_min_bytes = slice_min_bytes;
+    settings.single_copy_min_bytes = Some(0);
+    settings.slice_min_bytes = slice_min_bytes.into();
     settings.past_caches = Some(past_caches);
     settings.last_cache_bytes = past_caches.then_some(1);
     settings
@@ -256,7 +282,11 @@ fn in_place_and_overlapping(comm: &mut LocalComm, count: usize) {
 fn lent_vectors_and_cells() {
     for single_copy in [Single::IfShared, Single::Never] {
         for past_caches in [false, true] {
-            for slice_min_bytes in [0, usize::MAX] {
+            // All in slices, none, and as was measured.
+            for slice_min_bytes in [Some(0), Some(usize::MAX), None] {
+                if past_caches && slice_min_bytes.is_none() {
+                    continue; // in slices
+                }
                 for size in SIZES {
                     ranks(size, &reached(single_copy, slice_min_bytes, past_caches), |comm, _| {
                         for count in [700, 9001] {
@@ -282,34 +312,55 @@ fn lent_results() {
     }
 }
 
-/// Who gets an error uses its vectors at once, while a peer that has not noticed yet is at work on them.
+const TAKEN_BACK: i64 = -1;
+
+/// Rank 2 leaves an operation by what `leave` does while it waits, and all use their vectors as soon as they have
+/// their errors, while rank 1, which has not noticed yet, is at work on them. What each rank got.
+fn leaving(slice_min_bytes: Option<usize>, leave: impl Fn(&Job) -> shm_core::Result<()> + Sync) -> Vec<Error> {
+    let (at_work, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let errors = ranks(3, &reached(Single::IfShared, slice_min_bytes, false), |comm, _| {
+        let (rank, count) = (comm.rank(), 20_000);
+        let (here, seen) = (Arc::clone(&at_work), Arc::clone(&seen));
+        let op = UserOperator::elementwise::<i64>(true, move |a, b| {
+            if rank == 1 && !here.swap(true, Ordering::Relaxed) {
+                // Time for the others to be told.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            seen.fetch_or(a == TAKEN_BACK || b == TAKEN_BACK, Ordering::Relaxed);
+            a.max(b)
+        });
+        let (mut send, mut recv) = (vector(rank, count, 0), vec![0; count]);
+        let job = Rc::clone(comm.job());
+        let end = || if rank == 2 && at_work.load(Ordering::Relaxed) { leave(&job) } else { Ok(()) };
+        let call = Call::allreduce(&send, &mut recv, op.into()).unwrap();
+        let outcome = catch_unwind(AssertUnwindSafe(|| comm.run(call, end)));
+        send.fill(TAKEN_BACK);
+        recv.fill(TAKEN_BACK);
+        // After a panic as anybody sees it who asks.
+        outcome.unwrap_or_else(|_| job.check()).unwrap_err()
+    });
+    assert!(!seen.load(Ordering::Relaxed), "what was written after the error was used");
+    errors
+}
+
 #[test]
 fn failed_operations_give_lent_vectors_back() {
-    const TAKEN_BACK: i64 = -1;
-    for slice_min_bytes in [0, usize::MAX] {
-        let (at_work, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        ranks(3, &reached(Single::IfShared, slice_min_bytes, false), |comm, _| {
-            let (rank, count) = (comm.rank(), 20_000);
-            let (here, seen) = (Arc::clone(&at_work), Arc::clone(&seen));
-            let op = UserOperator::elementwise::<i64>(true, move |a, b| {
-                if rank == 1 && !here.swap(true, Ordering::Relaxed) {
-                    // Time for the others to be told.
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                seen.fetch_or(a == TAKEN_BACK || b == TAKEN_BACK, Ordering::Relaxed);
-                a.max(b)
-            });
-            let (mut send, mut recv) = (vector(rank, count, 0), vec![0; count]);
-            let job = Rc::clone(comm.job());
-            let end = || {
-                let now = rank == 2 && at_work.load(Ordering::Relaxed);
-                if now { Err(job.abort("as the test wants it")) } else { Ok(()) }
-            };
-            let outcome = comm.run(Call::allreduce(&send, &mut recv, op.into()).unwrap(), end);
-            assert!(matches!(outcome, Err(Error::Aborted { rank: 2, .. })), "{outcome:?}");
-            send.fill(TAKEN_BACK);
-            recv.fill(TAKEN_BACK);
-        });
-        assert!(!seen.load(Ordering::Relaxed), "what was written after the error was used");
+    for slice_min_bytes in [Some(0), Some(usize::MAX), None] {
+        for error in leaving(slice_min_bytes, |job| Err(job.abort("as the test wants it"))) {
+            assert!(matches!(error, Error::Aborted { rank: 2, .. }), "{error}");
+        }
+    }
+}
+
+/// What a caller does while it waits may fail by itself, or panic: nobody waits for it, or works on its vectors.
+#[test]
+fn who_fails_while_it_waits_gets_its_vectors_back() {
+    for slice_min_bytes in [Some(0), Some(usize::MAX)] {
+        for error in leaving(slice_min_bytes, |_| Err(Error::InvalidArgument("as the test wants it".to_owned()))) {
+            assert!(matches!(&error, Error::Aborted { rank: 2, why, .. } if why.contains("test wants")), "{error}");
+        }
+        for error in leaving(slice_min_bytes, |_| panic!("as the test wants it")) {
+            assert!(matches!(error, Error::PeerDied { rank: 2, .. }), "{error}");
+        }
     }
 }

@@ -6,10 +6,11 @@
 //!
 //! * [`Datatype`] and [`Operator`] name what can be reduced and how; [`is_defined`] is MPI's table
 //!   of which operator goes with which datatype. [`Element`] ties Rust types to datatypes.
-//! * [`kernel`] gives the fastest [`Kernel`] of this CPU for one (datatype, operator) pair: three
+//! * [`kernel()`] gives the fastest [`Kernel`] of this CPU for one (datatype, operator) pair: three
 //!   functions over raw memory (two operands, three operands, many operands).
 //! * [`Op`] is what a collective takes: a built-in operator or a [`UserOperator`].
 //! * [`reduce_into`] and [`reduce_many`] are the same over slices, safe.
+//! * [`call`] and [`owned`] are a collective call as data, whoever carries it out; [`pieces`] cuts one up.
 //!
 //! ```
 //! use reduce_kernels::{Operator, reduce_into, reduce_many};
@@ -41,18 +42,24 @@
 //!   nearest even, when the result is stored. The many form over k operands therefore rounds once
 //!   where a chain of two-operand calls rounds k - 1 times.
 
+pub mod call;
 mod convert;
 mod datatype;
 mod element;
 mod kernel;
 mod operator;
+pub mod owned;
+pub mod pieces;
 mod slices;
 mod user;
 
+pub use call::{Call, CallError, Collective, Signature};
 pub use datatype::Datatype;
 pub use element::{Byte, Complex, DoubleInt, Element, FloatInt, LongInt, Pair, ShortInt, TwoInt};
 pub use half::{bf16, f16};
 pub use kernel::{Isa, IsaError, Kernel, ManyFn, ThreeFn, TwoFn, kernel, kernel_for, override_isa, table};
 pub use operator::{Op, Operator, is_defined};
+pub use owned::{Owned, OwnedCall, Ticket};
+pub use pieces::{Lender, Pieces, Place};
 pub use slices::{KernelError, reduce_into, reduce_many};
 pub use user::{UserFn, UserOperator};

@@ -6,9 +6,10 @@ use std::fmt;
 
 /// A built-in reduction operator. All are associative up to rounding and commutative.
 ///
-/// The discriminants cross process and language boundaries; they are never renumbered.
+/// The discriminants cross process and language boundaries; they are never renumbered. In memory they are as
+/// long as a pointer, so that an [`Op`] is handed on in two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
+#[repr(usize)]
 pub enum Operator {
     /// Sum; integers wrap.
     Sum = 0,
@@ -139,6 +140,8 @@ pub enum Op {
     /// A function of the user.
     User(UserOperator),
 }
+
+const _: () = assert!(size_of::<Option<Op>>() == 2 * size_of::<usize>());
 
 impl Op {
     /// Whether operands may be combined in another order than that of the ranks.

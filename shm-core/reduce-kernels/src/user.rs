@@ -18,15 +18,16 @@ pub type UserFn =
 /// computes `inout = input op inout`, the new operand standing on the left, so operands in rank
 /// order are folded from the right: start with a copy of the last, then apply the others backwards.
 #[derive(Clone)]
-pub struct UserOperator {
+pub struct UserOperator(Arc<Definition>);
+
+struct Definition {
     function: Function,
     commutative: bool,
 }
 
-#[derive(Clone)]
 enum Function {
     Raw { function: UserFn, context: *mut c_void },
-    Elementwise { datatype: Datatype, apply: Arc<Elementwise> },
+    Elementwise { datatype: Datatype, apply: Box<Elementwise> },
 }
 
 /// `(input, inout, count)` over elements of the datatype that stands beside it, at any alignment.
@@ -35,9 +36,9 @@ type Elementwise = dyn Fn(*const u8, *mut u8, usize) + Send + Sync;
 
 // SAFETY: the closure is `Send` and `Sync`; for a raw function, whoever called `from_raw` promised
 // that the function and its context may be used from any thread.
-unsafe impl Send for UserOperator {}
+unsafe impl Send for Definition {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for UserOperator {}
+unsafe impl Sync for Definition {}
 
 impl UserOperator {
     /// An operator from a C function and a context that is handed through to it.
@@ -49,7 +50,7 @@ impl UserOperator {
     /// aligned for the datatype, for every datatype that it is used with. It must not unwind.
     #[must_use]
     pub unsafe fn from_raw(function: UserFn, context: *mut c_void, commutative: bool) -> Self {
-        Self { function: Function::Raw { function, context }, commutative }
+        Self(Arc::new(Definition { function: Function::Raw { function, context }, commutative }))
     }
 
     /// An operator on elements of type `T`: `combine(left, right)`.
@@ -69,19 +70,20 @@ impl UserOperator {
                 unsafe { inout.write_unaligned(combine(left, right)) };
             }
         };
-        Self { function: Function::Elementwise { datatype: T::DATATYPE, apply: Arc::new(apply) }, commutative }
+        let function = Function::Elementwise { datatype: T::DATATYPE, apply: Box::new(apply) };
+        Self(Arc::new(Definition { function, commutative }))
     }
 
     /// Whether operands may be combined in another order than that of the ranks.
     #[must_use]
     pub fn is_commutative(&self) -> bool {
-        self.commutative
+        self.0.commutative
     }
 
     /// The only datatype that it takes; `None` for a raw function, which is given the code.
     #[must_use]
     pub fn datatype(&self) -> Option<Datatype> {
-        match self.function {
+        match self.0.function {
             Function::Raw { .. } => None,
             Function::Elementwise { datatype, .. } => Some(datatype),
         }
@@ -101,7 +103,7 @@ impl UserOperator {
     /// For a raw function they must also be aligned to [`Datatype::align`], and the datatype one
     /// that the function takes.
     pub unsafe fn apply(&self, input: *const u8, inout: *mut u8, count: usize, datatype: Datatype) {
-        match &self.function {
+        match &self.0.function {
             Function::Raw { function, context } => {
                 let code = c_int::from(datatype.code());
                 // SAFETY: `from_raw`'s caller promised that the function may be called with this
@@ -121,7 +123,7 @@ impl fmt::Debug for UserOperator {
         formatter
             .debug_struct("UserOperator")
             .field("datatype", &self.datatype())
-            .field("commutative", &self.commutative)
+            .field("commutative", &self.0.commutative)
             .finish_non_exhaustive()
     }
 }

@@ -6,13 +6,13 @@
 //! there have gone on.
 #![allow(unsafe_code)] // reads peers' memory
 
-use crate::call::Call;
 use crate::copy::cico::copy;
 use crate::copy::{Access, Described, Method};
 use crate::error::Result;
 use crate::job::AtWork;
 use crate::ring::{Ring, Span};
 use crate::settings::{Settings, Single};
+use reduce_kernels::Call;
 
 /// One rank's vectors, as another one reaches them.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +21,8 @@ struct Reached {
     /// `None` where it receives nothing.
     recv: Option<Access>,
     in_place: bool,
+    /// Both are meant to be mapped by all, as their owner says. Whether this rank could do so is its own affair.
+    is_for_mapping: bool,
 }
 
 /// All ranks' vectors in one operation.
@@ -33,8 +35,12 @@ pub(crate) struct Operands {
     /// One is not `None`.
     any: bool,
     /// What the kernel has copied, for reductions.
-    fetched: Vec<u8>,
+    fetched: Vec<Lines>,
 }
+
+/// Room for what the kernel copies: lines apart, so that no part begins in another's last one, and aligned for every
+/// element, as users' operators may expect.
+type Lines = [u128; 8];
 
 /// What stands beside a rank's first flag: a word that is not 0 if its vectors can be reached, then both
 /// descriptions.
@@ -98,11 +104,13 @@ impl Operands {
         send.copy_from_slice(&words[1..=Described::WORDS]);
         recv.copy_from_slice(&words[1 + Described::WORDS..]);
         let in_place = send == recv;
-        let send = reach.resolve(world, &Described::from_words(send))?;
-        let receives = recv.iter().any(|&word| word != 0);
-        let recv = receives.then(|| reach.resolve(world, &Described::from_words(recv))).transpose()?;
+        let send = Described::from_words(send);
+        let recv = recv.iter().any(|&word| word != 0).then(|| Described::from_words(recv));
+        let is_for_mapping = [Some(&send), recv.as_ref()].iter().flatten().all(|what| reach.everywhere(what));
+        let send = reach.resolve(world, &send)?;
+        let recv = recv.map(|recv| reach.resolve(world, &recv)).transpose()?;
         self.any = true;
-        self.reached[rank] = Some(Reached { send, recv, in_place });
+        self.reached[rank] = Some(Reached { send, recv, in_place, is_for_mapping });
         Ok(())
     }
 
@@ -129,10 +137,17 @@ impl Operands {
         self.own && ring.peers().iter().all(|&peer| self.send(peer).is_some())
     }
 
-    /// True if a rank whose vectors are reached, or this one, receives where it sends.
-    pub(crate) fn any_in_place(&self, ring: &Ring, call: &Call<'_>) -> bool {
+    /// True if the vectors of all ranks are meant to be mapped by all; known once all have told. All ranks say the same,
+    /// also one that has found no room for a mapping.
+    pub(crate) fn all_are_mapped(&self, ring: &Ring, call: &Call<'_>) -> bool {
+        let peers_are = |&peer: &usize| self.reached[peer].is_some_and(|reached| reached.is_for_mapping);
+        self.own && are_mapped(ring, call) && ring.peers().iter().all(peers_are)
+    }
+
+    /// True if a rank whose vectors are reached receives where it sends; known once all have told.
+    pub(crate) fn any_is_lent_in_place(&self, ring: &Ring, call: &Call<'_>) -> bool {
         let peer_is = |&peer: &usize| self.reached[peer].is_some_and(|reached| reached.in_place);
-        call.is_in_place() || ring.peers().iter().any(peer_is)
+        self.own && call.is_in_place() || ring.peers().iter().any(peer_is)
     }
 
     /// Where `rank`'s vector to send is, if not in cells.
@@ -172,10 +187,10 @@ impl Operands {
         }
         let rank = ring.rank();
         let kernels = (0..ring.size()).filter(|&peer| matches!(self.send(peer), Some(Access::Kernel(_)))).count();
-        // Lines apart, so that no part begins in another's last one.
-        let stride = bytes.next_multiple_of(128);
-        self.fetched.resize(kernels * stride, 0);
-        let mut free = self.fetched.as_mut_ptr();
+        let lines = bytes.div_ceil(size_of::<Lines>());
+        let stride = lines * size_of::<Lines>();
+        self.fetched.resize(kernels * lines, [0; 8]);
+        let mut free = self.fetched.as_mut_ptr().cast::<u8>();
         for peer in (0..ring.size()).filter(|&peer| peer != rank) {
             if let Some(Some(Reached { send: Access::Kernel(buffer), .. })) = self.reached.get(peer) {
                 // SAFETY: `fetched` has a stride for every one of these.
@@ -183,7 +198,7 @@ impl Operands {
                 free = free.wrapping_add(stride);
             }
         }
-        let mut fetched = self.fetched.as_ptr();
+        let mut fetched = self.fetched.as_ptr().cast::<u8>();
         Ok(ring.sources(|ring, peer| {
             if peer == rank {
                 return own;
@@ -205,7 +220,7 @@ impl Operands {
 pub(crate) fn can_be_reached(ring: &Ring, call: &Call<'_>) -> bool {
     let reach = ring.job().reach();
     let has = |method| reach.methods().has(method);
-    match Lending::of(ring.job().settings(), has, call.bytes()) {
+    match Lending::of(ring.job().settings(), ring.terms().lent_from(call.collective), has, call.bytes()) {
         Lending::Wherever => true,
         Lending::IfMapped => are_mapped(ring, call),
         _ => false,
@@ -222,7 +237,7 @@ pub(crate) fn are_mapped(ring: &Ring, call: &Call<'_>) -> bool {
 /// Whether vectors of a length are worked on where they are; what has decided it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lending {
-    /// No, they are shorter than `single_copy_min_bytes`.
+    /// No, they are shorter than those for which it pays.
     TooShort,
     /// No, by the setting.
     Never,
@@ -235,8 +250,9 @@ pub(crate) enum Lending {
 }
 
 impl Lending {
-    pub(crate) fn of(settings: &Settings, has: impl Fn(Method) -> bool, bytes: usize) -> Self {
-        if bytes < settings.single_copy_min_bytes {
+    /// `from`: what the table or the setting says.
+    pub(crate) fn of(settings: &Settings, from: usize, has: impl Fn(Method) -> bool, bytes: usize) -> Self {
+        if bytes < from {
             return Self::TooShort;
         }
         match settings.single_copy {

@@ -23,6 +23,11 @@ fn a_peers_buffer_that_is_not_there_is_an_error_and_no_crash() {
 }
 
 #[test]
+fn a_rank_that_cannot_map_its_peers_does_what_they_do() {
+    ranks(3, "no-descriptors", "slice_min_bytes=0 single_copy_min_bytes=0 for_all_max_bytes=4000000");
+}
+
+#[test]
 fn neither_descriptors_nor_mappings_leak() {
     ranks(2, "churn", "");
 }
@@ -60,6 +65,31 @@ fn what_cannot_be_registered_is_refused_with_the_reason() {
 #[test]
 fn a_forked_child_writes_to_its_own_copy() {
     ranks(2, "forked", "");
+}
+
+#[test]
+fn a_forked_child_keeps_what_came_to_the_place_of_freed_buffers() {
+    ranks(1, "forked-after-free", "");
+}
+
+#[test]
+fn children_that_are_forked_while_buffers_are_registered_have_their_own() {
+    ranks(1, "forked-meanwhile", "");
+}
+
+#[test]
+fn buffers_that_were_freed_too_early_leave_nothing_behind() {
+    ranks(2, "freed-early", "");
+}
+
+#[test]
+fn pages_that_cannot_go_back_are_kept_track_of() {
+    ranks(1, "no-room", "");
+}
+
+#[test]
+fn handlers_of_signals_may_write_to_pages_that_are_moved() {
+    ranks(1, "interrupted", "");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::segment::Place;
 use crate::segment::layout::RegionTable;
 use crate::sync::Ordering;
+use crate::sys::fork;
 use crate::sys::remote::{self, Partial, Way};
 
 use super::method::{Method, Methods};
@@ -205,12 +206,17 @@ impl Reach {
         regions: bool,
     ) -> Self {
         let peers = pids.iter().zip(tables).map(|(&pid, &table)| RefCell::new(Peer::new(pid, table)));
+        let has_heap = regions && methods.has(Method::Shared);
+        if has_heap {
+            // Where the system refuses, so does registering.
+            fork::ready();
+        }
         Self {
             rank,
             pid: std::process::id(),
             pids: pids.to_vec(),
             table: tables[rank],
-            has_heap: regions && methods.has(Method::Shared),
+            has_heap,
             methods,
             regions: RefCell::default(),
             registered: RefCell::default(),
@@ -248,10 +254,10 @@ impl Reach {
         Described::within(&extent, address, address - extent.start)
     }
 
-    /// True if every rank would map `what` of this one.
+    /// True if every rank would map `what`, of this one or of a peer; all ranks say the same of it.
     #[inline]
     pub(crate) fn everywhere(&self, what: &Described) -> bool {
-        what.is_shared() || self.pids.iter().all(|&pid| pid == self.pid)
+        self.methods.has(Method::Shared) && (what.is_shared() || self.pids.iter().all(|&pid| pid == self.pid))
     }
 
     /// Finds the buffer that world rank `rank` has described.
@@ -364,15 +370,15 @@ impl Reach {
         if regions.heap_overlaps(&pages) {
             return Err(refused(buffer, bytes, "it is memory of han, which peers can map already"));
         }
-        registered.check(buffer, bytes, &pages)?;
+        let fresh = registered.check(buffer, bytes, &pages)?;
         if !self.has_heap {
             registered.note(buffer, bytes, pages);
             return Ok(());
         }
         let (fd, inode) = registered.file()?;
-        let region = regions.add_registered(&pages, fd, inode)?;
+        let region = regions.add_registered(&(buffer..buffer + bytes), fd, inode)?;
         // SAFETY: just checked; the rest is the caller's promise.
-        if let Err(error) = unsafe { registered.take_in(buffer, bytes, pages, neighbours, region) } {
+        if let Err(error) = unsafe { registered.take_in((buffer, bytes), pages, fresh, neighbours, region) } {
             regions.remove(region);
             return Err(error);
         }

@@ -170,12 +170,13 @@ impl Regions {
         goes.then(|| self.regions.remove(index))
     }
 
-    /// Takes in registered memory; its number.
+    /// Takes in registered memory; its number. The rest of its pages belongs to other buffers, which may stay when
+    /// this one goes.
     ///
     /// # Errors
     /// The table is full.
-    pub(super) fn add_registered(&mut self, pages: &Range<usize>, fd: u32, inode: u64) -> Result<u64> {
-        let extent = Extent { start: pages.start, bytes: pages.len(), number: 0, fd, inode, at_address: true };
+    pub(super) fn add_registered(&mut self, buffer: &Range<usize>, fd: u32, inode: u64) -> Result<u64> {
+        let extent = Extent { start: buffer.start, bytes: buffer.len(), number: 0, fd, inode, at_address: true };
         self.insert(extent, None)
     }
 

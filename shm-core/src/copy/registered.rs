@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::sys::fork;
-use crate::sys::pages::{self, Mirror};
+use crate::sys::fork::Still;
+use crate::sys::pages::{self, Mirror, Stuck};
 
 /// One registered buffer.
 #[derive(Debug)]
@@ -27,7 +27,8 @@ struct Registration {
 #[derive(Debug, Default)]
 pub(super) struct Registered {
     list: Vec<Registration>,
-    /// Pages that stay shared although no registered buffer lies on them: another thread may use them.
+    /// Pages that stay shared although no registered buffer lies on them: another thread may use them, or the
+    /// system has refused to give them back.
     retained: Vec<Range<usize>>,
     mirror: Option<Mirror>,
 }
@@ -79,13 +80,17 @@ pub(super) fn refused(buffer: usize, bytes: usize, why: &str) -> Error {
 }
 
 impl Registered {
-    /// Checks that `pages` can be registered for a buffer that begins at `buffer`.
-    pub(super) fn check(&self, buffer: usize, bytes: usize, pages: &Range<usize>) -> Result<()> {
+    /// Checks that `pages` can be registered for a buffer that begins at `buffer`; gives those that are not
+    /// shared yet.
+    pub(super) fn check(&self, buffer: usize, bytes: usize, pages: &Range<usize>) -> Result<Vec<Range<usize>>> {
         if self.list.iter().any(|known| known.buffer == buffer) {
             return Err(refused(buffer, bytes, "it is registered already"));
         }
+        // As the kernel has it: what is on the list may have been freed.
+        let fresh = self.mirror.as_ref().map_or_else(|| Ok(vec![pages.clone()]), |mirror| mirror.lacks(pages))?;
         let check = |range| pages::check_private(range).map_err(|why| refused(buffer, bytes, &why));
-        self.uncovered(pages).iter().try_for_each(check)
+        fresh.iter().try_for_each(check)?;
+        Ok(fresh)
     }
 
     /// Descriptor and inode of the file, which is made if need be.
@@ -102,50 +107,77 @@ impl Registered {
         self.list.push(Registration { buffer, bytes, neighbours: Neighbours::Still, pages, region: None });
     }
 
-    /// The parts of `pages` that are not in the mirror.
+    /// The parts of `pages` that no registered buffer lies on, and that need not stay shared.
     fn uncovered(&self, pages: &Range<usize>) -> Vec<Range<usize>> {
-        let shared = self.list.iter().filter(|known| known.region.is_some()).map(|known| &known.pages);
-        uncovered(pages, shared.chain(&self.retained))
+        uncovered(pages, self.shared())
     }
 
-    /// Takes the pages in, as far as other buffers have not, for the region `region`.
+    /// All pages that are, or were, shared.
+    fn shared(&self) -> impl Iterator<Item = &Range<usize>> {
+        let registered = self.list.iter().filter(|known| known.region.is_some()).map(|known| &known.pages);
+        registered.chain(&self.retained)
+    }
+
+    /// Takes the pages in for the region `region`, those of them that are `fresh`.
     ///
     /// # Safety
-    /// [`check`](Self::check) has passed, and nobody writes to the pages meanwhile.
+    /// [`check`](Self::check) has just found them, and nobody writes to the pages meanwhile.
     pub(super) unsafe fn take_in(
         &mut self,
-        buffer: usize,
-        bytes: usize,
+        (buffer, bytes): (usize, usize),
         pages: Range<usize>,
+        fresh: Vec<Range<usize>>,
         neighbours: Neighbours,
         region: u64,
     ) -> Result<()> {
-        let fresh = self.uncovered(&pages);
+        let still = Still::begin();
         let Some(mirror) = &self.mirror else { return Ok(()) };
         let mut taken: Vec<Range<usize>> = Vec::with_capacity(fresh.len());
-        self.list.reserve(1);
-        let give_back = |taken: &[Range<usize>]| {
-            for range in taken {
-                // SAFETY: taken in below, not used since.
-                let _ = unsafe { mirror.give_back(range.clone()) };
-            }
-        };
+        let mut outcome = Ok(());
         for range in fresh {
-            // SAFETY: the caller's promise.
-            if let Err(error) = unsafe { mirror.take_in(range.clone()) } {
-                give_back(&taken);
-                return Err(error);
+            // SAFETY: the caller's promise; signals wait.
+            match unsafe { mirror.take_in(range.clone()) } {
+                Ok(()) => taken.push(range),
+                Err(Stuck { pages, error }) => {
+                    taken.push(pages);
+                    outcome = Err(error);
+                    break;
+                }
             }
-            taken.push(range);
         }
-        self.list.push(Registration { buffer, bytes, neighbours, pages, region: Some(region) });
-        if !self.protect() {
+        if outcome.is_ok() {
+            let retained = std::mem::take(&mut self.retained);
+            self.list.push(Registration { buffer, bytes, neighbours, pages: pages.clone(), region: Some(region) });
+            self.retained = retained.iter().flat_map(|range| uncovered(range, [&pages].into_iter())).collect();
+            if self.protect(&still) {
+                return Ok(());
+            }
             self.list.pop();
-            give_back(&taken);
+            self.retained = retained;
             let reason = "too many ranges for the handlers of fork".to_owned();
-            return Err(Error::System { api: "pthread_atfork", reason });
+            outcome = Err(Error::System { api: "pthread_atfork", reason });
         }
-        Ok(())
+        // SAFETY: taken in above, not used since. What stays is kept track of; the first error says why.
+        let _ = unsafe { self.release(&taken) };
+        let _ = self.protect(&still);
+        outcome
+    }
+
+    /// Makes pages private again. Those that the system does not let go are retained.
+    ///
+    /// # Safety
+    /// They are mapped from the mirror, no buffer lies on them, nobody accesses them meanwhile, and signals wait.
+    unsafe fn release(&mut self, ranges: &[Range<usize>]) -> Result<()> {
+        let Some(mirror) = &self.mirror else { return Ok(()) };
+        let mut outcome = Ok(());
+        for range in ranges {
+            // SAFETY: the caller's promise.
+            if let Err(Stuck { pages, error }) = unsafe { mirror.give_back(range.clone()) } {
+                self.retained.push(pages);
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
     }
 
     /// The region of the buffer that begins at `buffer`.
@@ -172,26 +204,36 @@ impl Registered {
         if region.is_none() {
             return Ok(());
         }
+        let still = Still::begin();
         let edges = edges(buffer, bytes, &pages);
         if !may_move(&edges, neighbours) {
             self.retained.extend(edges);
         }
-        let ranges = self.uncovered(&pages);
         let Some(mirror) = &self.mirror else { return Ok(()) };
-        let mut outcome = Ok(());
-        for range in &ranges {
-            if !mirror.holds(range) {
-                let why = format!("the memory at {buffer:#x} was freed before it was unregistered");
-                outcome = Err(Error::InvalidArgument(why));
-                continue;
+        let (mut there, mut stay, mut outcome) = (Vec::new(), Vec::new(), Ok(()));
+        for range in self.uncovered(&pages) {
+            match mirror.lacks(&range) {
+                Ok(gone) if gone.is_empty() => there.push(range),
+                Ok(gone) => {
+                    let why = format!("the memory at {buffer:#x} was freed before it was unregistered");
+                    outcome = Err(Error::InvalidArgument(why));
+                    there.extend(uncovered(&range, gone.iter()));
+                    for part in &gone {
+                        mirror.discard(part);
+                    }
+                }
+                Err(error) => {
+                    outcome = Err(error);
+                    stay.push(range);
+                }
             }
-            // SAFETY: these pages are the mirror's, no other buffer lies on them, and nobody uses them.
-            let given_back = unsafe { mirror.give_back(range.clone()) };
-            outcome = outcome.and(given_back);
         }
+        self.retained.extend(stay);
+        // SAFETY: these pages are the mirror's, no other buffer lies on them, and nobody uses them.
+        let released = unsafe { self.release(&there) };
         // With fewer ranges there is room.
-        let _ = self.protect();
-        outcome
+        let _ = self.protect(&still);
+        outcome.and(released)
     }
 
     /// Gives all back.
@@ -210,10 +252,9 @@ impl Registered {
     }
 
     /// Tells what a forked child must replace.
-    fn protect(&self) -> bool {
-        let shared = self.list.iter().filter(|known| known.region.is_some()).map(|known| &known.pages);
-        let ranges: Vec<Range<usize>> = shared.chain(&self.retained).cloned().collect();
-        self.mirror.as_ref().is_none_or(|mirror| fork::protect(mirror.fd(), &ranges))
+    fn protect(&self, still: &Still) -> bool {
+        let ranges: Vec<Range<usize>> = self.shared().cloned().collect();
+        self.mirror.as_ref().is_none_or(|mirror| still.protect(mirror.fd(), mirror.inode(), &ranges))
     }
 }
 

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::call::Signature;
 use crate::error::{Error, Result};
 use crate::job::MAX_RANKS;
 use crate::segment::Segment;
 use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus};
 use crate::sync::Ordering;
 use crate::sys::clock;
+use reduce_kernels::Signature;
 
 /// One job on this node.
 #[derive(Debug, Clone)]

@@ -1,12 +1,12 @@
 //! Do all ranks do the same? Signatures where peers can look at them, a chain over all of them in every
 //! flag, and the message that shows both sides when they differ.
 
-use crate::call::Signature;
 use crate::error::{Error, Result};
 use crate::job::Reason;
 use crate::ring::Ring;
 use crate::sync::{OpRecord, Ordering, before};
 use crate::sys::{affinity, clock};
+use reduce_kernels::Signature;
 
 /// How long a rank may take from its first flag of an operation to its record.
 const RECORD_WITHIN_NS: u64 = 100_000_000;
@@ -60,7 +60,7 @@ impl Ring {
                 return Err(self.explain_mismatch(peer));
             }
         }
-        Ok(())
+        self.compare_calls()
     }
 
     #[inline]
@@ -71,6 +71,9 @@ impl Ring {
     /// Finds the first operation in which this rank and `peer` differ, and ends the job with it.
     #[cold]
     pub(super) fn explain_mismatch(&self, peer: usize) -> Error {
+        if let Some(difference) = self.different_call(peer) {
+            return self.end_with_difference(peer, &difference);
+        }
         self.record();
         // A peer records an operation only after its first flag of it.
         let patience = clock::now_ns() + RECORD_WITHIN_NS;
@@ -81,38 +84,38 @@ impl Ring {
             }
             affinity::yield_now();
         };
-        // Both sides in the order of their ranks, so that the text is the same whoever finds it.
-        let (low, high) = (self.rank.min(peer), self.rank.max(peer));
-        let (low, high) = (self.job.name(self.world[low]), self.job.name(self.world[high]));
-        let text = match sides {
-            Some((sequence, own, theirs)) => {
-                let (first, second) = if self.rank < peer { (own, theirs) } else { (theirs, own) };
-                let id = self.id;
-                format!("operation #{sequence} on communicator {id}: {low} called {first}, but {high} called {second}")
-            }
-            None => format!(
-                "{low} and {high} have called different operations on communicator {}, more than {} operations ago",
-                self.id,
-                self.records_kept()
-            ),
-        };
+        if let Some(difference) = sides {
+            return self.end_with_difference(peer, &difference);
+        }
+        let ((low, high), id, kept) = (self.in_order(peer), self.id, self.records_kept());
+        let text = format!(
+            "{low} and {high} have called different operations on communicator {id}, more than {kept} operations ago"
+        );
         self.job.end(&Reason::mismatch(text), None)
     }
 
-    /// The oldest operation known in which this rank and `peer` differ: its number and both sides.
-    fn first_difference(&self, peer: usize) -> Option<(u32, String, String)> {
+    /// The names of this rank and `peer` in the order of their ranks, so that a text is the same whoever finds it.
+    fn in_order(&self, peer: usize) -> (String, String) {
+        let (low, high) = (self.rank.min(peer), self.rank.max(peer));
+        (self.job.name(self.world[low]), self.job.name(self.world[high]))
+    }
+
+    /// Ends the job because of what this rank and `peer` have called.
+    pub(super) fn end_with_difference(&self, peer: usize, difference: &Difference) -> Error {
+        let Difference { sequence, own, theirs } = difference;
+        let (first, second) = if self.rank < peer { (own, theirs) } else { (theirs, own) };
+        let ((low, high), id) = (self.in_order(peer), self.id);
+        let text =
+            format!("operation #{sequence} on communicator {id}: {low} called {first}, but {high} called {second}");
+        self.job.end(&Reason::mismatch(text), None)
+    }
+
+    /// The oldest operation known in which this rank and `peer` differ.
+    fn first_difference(&self, peer: usize) -> Option<Difference> {
         let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
-        let (slower, faster) = order(entered, self.sequence);
-        // From the oldest record that nobody writes over meanwhile to the newest that both have.
-        let oldest = faster.wrapping_sub(self.records_kept());
-        let common = slower.wrapping_sub(oldest).wrapping_add(1);
-        (0..common.min(self.records_kept() + 1)).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
-            let own = self.record_of(self.rank, sequence).get(sequence)?;
-            let theirs = self.record_of(peer, sequence).get(sequence)?;
-            let differ = (own.1, own.2) != (theirs.1, theirs.2);
-            let name = |(_, packed, count): (u32, u64, u64)| Signature { packed, count }.to_string();
-            differ.then(|| (sequence, name(own), name(theirs)))
-        })
+        // Nobody writes over these records meanwhile.
+        let of = |rank: usize| move |sequence: u32| self.record_of(rank, sequence).get(sequence);
+        Difference::first(self.sequence, of(self.rank), entered, of(peer), self.records_kept())
     }
 
     /// Records of a peer that it does not write over while this rank is in its operation.
@@ -133,6 +136,37 @@ impl Ring {
             return Err(self.explain_mismatch(peer));
         }
         Ok(())
+    }
+}
+
+/// An operation in which two ranks differ.
+pub(super) struct Difference {
+    sequence: u32,
+    own: Signature,
+    theirs: Signature,
+}
+
+/// What a record says.
+type Recorded = Option<(u32, u64, u64)>;
+
+impl Difference {
+    /// The oldest one, by records of at least the latest `kept` operations of each rank, the newest of which have the
+    /// numbers `entered` and `entered_theirs`.
+    pub(super) fn first(
+        entered: u32,
+        own: impl Fn(u32) -> Recorded,
+        entered_theirs: u32,
+        theirs: impl Fn(u32) -> Recorded,
+        kept: u32,
+    ) -> Option<Self> {
+        let (slower, faster) = order(entered_theirs, entered);
+        let oldest = faster.wrapping_sub(kept);
+        let common = slower.wrapping_sub(oldest).wrapping_add(1);
+        let signature = |(_, packed, count): (u32, u64, u64)| Signature { packed, count };
+        (0..common.min(kept + 1)).map(|i| oldest.wrapping_add(i)).find_map(|sequence| {
+            let (own, theirs) = (signature(own(sequence)?), signature(theirs(sequence)?));
+            (own != theirs).then_some(Self { sequence, own, theirs })
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Reaching, Slot, W
 /// First word of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
 /// Raised when the meaning of a field changes without its place changing.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Slots of every rank: steps without cells that may be in flight. A quarter of them is used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;
@@ -17,6 +17,8 @@ const LEAST_CELLS: usize = 64;
 const MOST_CELLS: usize = 1024;
 /// Operations whose signatures each rank keeps for its peers to look at.
 pub const HISTORY: usize = 2 * SLOTS as usize;
+/// Calls of several operations that each rank keeps for its peers to look at.
+pub const CALLS: u32 = 32;
 /// Segments are cut at page borders so that each rank's part lies on its own pages.
 pub const PAGE: usize = 4096;
 /// Words of payload beside a flag.
@@ -59,6 +61,10 @@ pub struct RankFlags {
     pub entered: Entered,
     /// Signatures of the newest operations, by sequence number.
     pub history: [OpRecord; HISTORY],
+    /// Number of the newest call of several operations that this rank has told of.
+    pub called: Entered,
+    /// Signatures of the newest of them, by number.
+    pub calls: [OpRecord; CALLS as usize],
     /// The slot of a step is at its number modulo `SLOTS`.
     pub slots: [StepSlot; SLOTS as usize],
 }
@@ -130,7 +136,7 @@ const _: () = assert!(size_of::<Header>() == 128);
 const _: () = assert!(size_of::<StepSlot>() == 128);
 const _: () = assert!(size_of::<Watermark>() == 128);
 const _: () = assert!(size_of::<OpRecord>() == 32);
-const _: () = assert!(size_of::<RankFlags>() == 256 + 32 * HISTORY + 128 * SLOTS as usize);
+const _: () = assert!(size_of::<RankFlags>() == 384 + 32 * (HISTORY + CALLS as usize) + 128 * SLOTS as usize);
 const _: () = assert!(size_of::<RankStatus>() == 128);
 const _: () = assert!(size_of::<RegionTable>() == 128 + 8 * REGIONS && REGIONS == 256);
 const _: () = assert!(size_of::<AbortRecord>() == 640);
@@ -153,6 +159,7 @@ pub const fn layout_hash() -> u64 {
         SLOTS as u64,
         LEAST_CELLS as u64,
         HISTORY as u64,
+        CALLS as u64,
         INLINE_WORDS as u64,
         PAGE as u64,
     ];
@@ -183,10 +190,38 @@ pub fn cell_bytes(ranks: usize) -> usize {
     if ranks <= MANY_RANKS { PAGE } else { PAGE / 4 }
 }
 
+/// Length of the place that belongs to each slot in use, for payloads that do not fit beside the flag but need
+/// no cell; none where there are many ranks. Being few, annexes are soon all in memory that the kernel has given
+/// out, and near.
+#[must_use]
+pub fn annex_bytes(ranks: usize) -> usize {
+    if ranks <= MANY_RANKS { 1024 } else { 0 }
+}
+
 /// Cells that each of `ranks` has: more than may be in flight, so that by the time a place comes again its
 /// last readers' copies have left their caches. Taking a line back from a cache costs a writer several
 /// times what writing to one that nobody has costs; about 8 MiB in all ranks' cells are enough for that.
 #[must_use]
 pub fn cells_in_ring(ranks: usize) -> usize {
     (2 * MOST_CELLS / ranks.next_power_of_two()).clamp(LEAST_CELLS, MOST_CELLS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table in ARCHITECTURE.md.
+    #[test]
+    fn a_ranks_part_is_as_large_as_documented() {
+        for (ranks, kib) in [(2..=2, 4096), (3..=4, 2048), (5..=8, 1024), (9..=16, 512), (17..=32, 256), (33..=256, 64)]
+        {
+            for ranks in ranks {
+                assert_eq!(cells_in_ring(ranks) * cell_bytes(ranks), kib * 1024, "{ranks}");
+                let annexes = if ranks <= 32 { 128 * 1024 } else { 0 };
+                assert_eq!(SLOTS as usize * annex_bytes(ranks), annexes, "{ranks}");
+            }
+        }
+        assert_eq!(whole_pages(size_of::<RankFlags>()), 28 * 1024);
+        assert_eq!(size_of::<RankStatus>() + size_of::<RegionTable>(), 2304);
+    }
 }

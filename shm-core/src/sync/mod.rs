@@ -22,6 +22,8 @@ pub use reaching::Reaching;
 pub use record::OpRecord;
 pub use slot::Slot;
 #[cfg(not(loom))]
+pub(crate) use wait::breathe;
+#[cfg(not(loom))]
 pub use wait::{Patience, Waiter};
 pub use watermark::Watermark;
 
@@ -35,7 +37,68 @@ pub const fn before(a: u32, b: u32) -> bool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
     use super::before;
+
+    /// The code at `path` and below.
+    fn source(path: &Path) -> String {
+        if path.is_dir() {
+            let entries = fs::read_dir(path).expect("a folder").flatten();
+            return entries.map(|entry| source(&entry.path())).collect();
+        }
+        let is_code = path.extension().is_some_and(|kind| kind == "rs");
+        if is_code { fs::read_to_string(path).expect("a file") } else { String::new() }
+    }
+
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        text.split(|c: char| !c.is_alphanumeric() && c != '_')
+    }
+
+    fn letters(text: &str) -> BTreeSet<&str> {
+        words(text).filter(|word| matches!(word.as_bytes(), [b'A'..=b'Z', b'0'..=b'9'])).collect()
+    }
+
+    /// Every ordering that has a letter in the code is in README.md, in a row with the test that it names, and the other
+    /// way round; and there are all these tests.
+    #[test]
+    fn the_table_of_pairs_is_that_of_the_code() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (code, models) = (source(&root.join("src")), source(&root.join("tests/loom")));
+        let readme = include_str!("README.md");
+        let rows = || readme.lines().filter(|line| line.starts_with("| "));
+        let comments = code.lines().map(|line| line.trim_start().strip_prefix("// ").unwrap_or_default());
+        let (mut labelled, mut ordering, mut latest) = (BTreeSet::new(), BTreeSet::new(), "");
+        for comment in comments {
+            let (label, rest) = comment.split_once([' ', ':']).unwrap_or_default();
+            latest = if letters(label).contains(label) {
+                label
+            } else if comment.is_empty() {
+                ""
+            } else {
+                latest
+            };
+            labelled.insert(latest);
+            ordering.extend(
+                ["(Release", "(Acquire", "(SeqCst"].iter().any(|kind| rest.starts_with(kind)).then_some(latest),
+            );
+            let test = comment.split_once("Test: ").and_then(|(_, test)| words(test).next());
+            if let (Some(test), false) = (test, latest.is_empty()) {
+                // What orders nothing by itself has no row of its own.
+                let is_its =
+                    |row: &str| row.contains(test) && (letters(row).contains(latest) || !ordering.contains(latest));
+                assert!(rows().any(is_its), "{latest} names {test}, which is not in its row");
+            }
+        }
+        labelled.remove("");
+        assert_eq!(labelled, letters(readme));
+        assert_eq!(ordering, rows().flat_map(|row| row.split('|').skip(1).take(2)).flat_map(letters).collect());
+        for test in words(readme).filter(|word| word.matches('_').count() > 1) {
+            assert!(models.contains(&format!("fn {test}(")), "there is no test {test}");
+        }
+    }
 
     #[test]
     fn steps_are_ordered_across_the_wrap() {

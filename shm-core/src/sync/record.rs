@@ -1,6 +1,6 @@
 //! What a rank is doing, for peers that compare or report.
 
-use super::primitive::{AtomicU32, AtomicU64, Ordering};
+use super::primitive::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// What a rank says of one of its operations, for peers that compare or report.
 #[derive(Debug)]
@@ -35,16 +35,25 @@ impl OpRecord {
         self.sequence.store(sequence, Ordering::Release);
     }
 
+    /// The same in place of an operation that a peer may be looking at: it finds the old one whole, or none.
+    pub fn replace(&self, sequence: u32, chain: u32, packed: u64, count: u64) {
+        self.sequence.store(0, Ordering::Relaxed);
+        // H3 (Release fence): who sees a new word also sees that the old operation is gone. Pairs with H4.
+        // Test: record_is_replaced.
+        fence(Ordering::Release);
+        self.enter(sequence, chain, packed, count);
+    }
+
     /// `(chain, packed, count)` of operation `sequence`, if this record still holds it.
     ///
-    /// Must not be asked for an operation so old that the owner may be writing over it.
+    /// Must not be asked for an operation so old that the owner may be writing over it with [`enter`](Self::enter).
     #[must_use]
     pub fn get(&self, sequence: u32) -> Option<(u32, u64, u64)> {
-        // H2 (Acquire): pairs with H1.
-        if self.sequence.load(Ordering::Acquire) != sequence {
+        // H2 (Acquire): pairs with H1. A record that is empty, or being replaced, has number 0.
+        if sequence == 0 || self.sequence.load(Ordering::Acquire) != sequence {
             return None;
         }
-        // Acquire keeps the second look at the sequence behind them.
+        // H4 (Acquire): keeps the second look at the sequence behind them. Pairs with H3.
         let packed = self.packed.load(Ordering::Acquire);
         let count = self.count.load(Ordering::Acquire);
         let chain = self.chain.load(Ordering::Acquire);

@@ -1,4 +1,5 @@
 //! How a rank waits: spin, pause, yield, sleep, chosen from ranks against usable cores.
+#![allow(unsafe_code)] // an intrinsic
 
 use std::time::Duration;
 
@@ -30,6 +31,31 @@ impl Patience {
     pub const OWN_CORE: Self = Self { spins: 20_000, spins_apart: 20_000, yields: 2_000, sleep_us: 1_000 };
     /// For ranks that share cores: the peer that is waited for may need this very core.
     pub const SHARED_CORE: Self = Self { spins: 1, spins_apart: 100, yields: 2_000, sleep_us: 1_000 };
+}
+
+impl Patience {
+    /// The same for a rank that has other things to do now and then while it waits.
+    #[must_use]
+    pub fn attentive(self) -> Self {
+        const SPINS: u32 = 256;
+        let (spins, spins_apart) = (self.spins.min(SPINS), self.spins_apart.min(SPINS));
+        Self { spins, spins_apart, sleep_us: self.sleep_us.min(100), ..self }
+    }
+}
+
+/// A short rest between two polls of a line that a peer is about to write: about half a line's way.
+///
+/// Without it the processor has looked ahead at the line many times when it is taken away, drops all that,
+/// and asks for it again while the peer is still writing. A pause instruction takes longer than the line's way.
+#[inline]
+pub(crate) fn breathe() {
+    #[cfg(target_arch = "x86_64")]
+    for _ in 0..3 {
+        // SAFETY: orders this thread's loads, and nothing else.
+        unsafe { core::arch::x86_64::_mm_lfence() };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::hint::spin_loop();
 }
 
 /// One wait in progress: counts what was tried and escalates.

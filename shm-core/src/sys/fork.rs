@@ -6,27 +6,33 @@
 //! by an exact copy, for which the parent waits. The C library calls us at each `fork`; a bare `clone`
 //! does not, and `vfork` and `posix_spawn` need not.
 //!
+//! Which pages these are the child asks the kernel: a range that was freed against the rules may be anybody's
+//! by now. While pages are moved nobody forks, and no handler of a signal runs ([`Still`]).
+//!
 //! Handlers of `fork` belong to the process and cannot be given a value, hence the static here.
 #![allow(unsafe_code)] // replaces mappings of the child, and handlers of fork have no safe interface
 
 use std::ops::Range;
 use std::ptr;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, SigmaskHow};
+
 use super::pages::page_bytes;
-use super::{affinity, futex};
+use super::{affinity, futex, maps};
 
 /// Ranges of one process at one time.
 const MOST: usize = 1024;
-/// How long a parent waits for its child's copies.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a parent waits for its child's copies: longer than a busy machine keeps a child from running, as until
+/// then both have the same pages.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Shared {
-    /// Held by whoever changes the table, and from before a fork until its child has its own pages.
+    /// Held by whoever moves pages, and from before a fork until its child has its own pages.
     lock: AtomicBool,
-    /// Held by a fork, in parent and child.
+    /// The fork under way has pages to replace; belongs to who has the lock.
     forking: AtomicBool,
     /// Counts children that have their own pages; lies in memory that all children share.
     done: AtomicPtr<AtomicU32>,
@@ -38,6 +44,15 @@ struct Entry {
     start: AtomicUsize,
     bytes: AtomicUsize,
     fd: AtomicU32,
+    inode: AtomicU64,
+}
+
+/// What stands in the table: pages, and the descriptor and the inode of their file.
+#[derive(Clone)]
+struct Known {
+    range: Range<usize>,
+    fd: u32,
+    inode: u64,
 }
 
 static SHARED: Shared = Shared {
@@ -45,7 +60,14 @@ static SHARED: Shared = Shared {
     forking: AtomicBool::new(false),
     done: AtomicPtr::new(ptr::null_mut()),
     count: AtomicUsize::new(0),
-    entries: [const { Entry { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), fd: AtomicU32::new(0) } }; MOST],
+    entries: [const {
+        Entry {
+            start: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            fd: AtomicU32::new(0),
+            inode: AtomicU64::new(0),
+        }
+    }; MOST],
 };
 
 impl Shared {
@@ -59,54 +81,99 @@ impl Shared {
         self.lock.store(false, Ordering::Release);
     }
 
-    fn get(&self, index: usize) -> (Range<usize>, u32) {
+    fn get(&self, index: usize) -> Known {
         let entry = &self.entries[index];
         let start = entry.start.load(Ordering::Relaxed);
-        (start..start + entry.bytes.load(Ordering::Relaxed), entry.fd.load(Ordering::Relaxed))
+        let range = start..start + entry.bytes.load(Ordering::Relaxed);
+        Known { range, fd: entry.fd.load(Ordering::Relaxed), inode: entry.inode.load(Ordering::Relaxed) }
     }
 
-    fn set(&self, index: usize, range: &Range<usize>, fd: u32) {
+    fn set(&self, index: usize, known: &Known) {
         let entry = &self.entries[index];
-        entry.start.store(range.start, Ordering::Relaxed);
-        entry.bytes.store(range.len(), Ordering::Relaxed);
-        entry.fd.store(fd, Ordering::Relaxed);
+        entry.start.store(known.range.start, Ordering::Relaxed);
+        entry.bytes.store(known.range.len(), Ordering::Relaxed);
+        entry.fd.store(known.fd, Ordering::Relaxed);
+        entry.inode.store(known.inode, Ordering::Relaxed);
+    }
+
+    fn all(&self) -> impl Iterator<Item = Known> {
+        (0..self.count.load(Ordering::Relaxed)).map(|index| self.get(index))
     }
 }
 
-/// From now on, children of this process get pages of their own in place of `ranges`, which are mapped from
-/// `fd` at offsets that are their addresses. Replaces what was said of `fd` before.
-///
-/// False if there are too many, or the system refuses; then nothing has changed.
-#[must_use]
-pub fn protect(fd: u32, ranges: &[Range<usize>]) -> bool {
-    static HANDLERS: Once = Once::new();
-    if !ranges.is_empty() && !prepare() {
-        return false;
+/// As long as it lives nobody forks this process, and this thread handles no signal.
+#[derive(Debug)]
+pub struct Still {
+    signals: SigSet,
+}
+
+impl Still {
+    /// Waits until no fork is under way.
+    #[must_use]
+    pub fn begin() -> Self {
+        let mut signals = SigSet::empty();
+        // A mask that cannot be set, which has no reason but a wrong argument, stays as it is.
+        let _ = nix::sys::signal::sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut signals));
+        SHARED.lock();
+        Self { signals }
     }
-    HANDLERS.call_once(|| {
-        // SAFETY: the three functions are there for ever, and make system calls and atomic accesses only.
-        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    });
-    SHARED.lock();
-    let count = SHARED.count.load(Ordering::Relaxed);
-    let others = (0..count).filter(|&index| SHARED.get(index).1 != fd).count();
-    let fits = others + ranges.len() <= MOST;
-    if fits {
+
+    /// From now on, children of this process get pages of their own in place of `ranges`, which are mapped
+    /// from `fd`, the file of `inode`, at offsets that are their addresses. Replaces what was said of `fd` before.
+    ///
+    /// False if there are too many, or the system refuses; then nothing has changed.
+    #[must_use]
+    pub fn protect(&self, fd: u32, inode: u64, ranges: &[Range<usize>]) -> bool {
+        let needs_handlers = !ranges.is_empty();
+        if needs_handlers && !ready() {
+            return false;
+        }
+        let others = SHARED.all().filter(|known| known.fd != fd).count();
+        if others + ranges.len() > MOST {
+            return false;
+        }
         let mut kept = 0;
-        for index in 0..count {
-            let (range, of) = SHARED.get(index);
-            if of != fd {
-                SHARED.set(kept, &range, of);
-                kept += 1;
-            }
+        for known in SHARED.all().filter(|known| known.fd != fd) {
+            SHARED.set(kept, &known);
+            kept += 1;
         }
         for (place, range) in ranges.iter().enumerate() {
-            SHARED.set(kept + place, range, fd);
+            SHARED.set(kept + place, &Known { range: range.clone(), fd, inode });
         }
         SHARED.count.store(kept + ranges.len(), Ordering::Relaxed);
+        true
     }
-    SHARED.unlock();
-    fits
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        SHARED.unlock();
+        // What was in force before.
+        let _ = nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.signals), None);
+    }
+}
+
+/// Calls `handler` in every child that is forked from now on, before its `fork` returns. It may do what is allowed
+/// there: atomics and plain system calls. False if the system refuses.
+#[must_use]
+pub fn in_children(handler: extern "C" fn()) -> bool {
+    // SAFETY: the function is there as long as this library.
+    unsafe { libc::pthread_atfork(None, None, Some(handler)) == 0 }
+}
+
+/// Prepares for [`Still::protect`]. To be called well before, because a fork that another thread has under way just
+/// then is not told of. False if the system refuses.
+pub fn ready() -> bool {
+    prepare() && has_handlers()
+}
+
+/// True once the C library calls us at forks.
+fn has_handlers() -> bool {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    *INSTALLED.get_or_init(|| {
+        // SAFETY: the three functions are there for ever, and make system calls and atomic accesses only.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) == 0 }
+    })
 }
 
 /// Makes the word that children count on.
@@ -137,58 +204,60 @@ fn done() -> Option<&'static AtomicU32> {
 extern "C" fn before() {
     SHARED.lock();
     SHARED.forking.store(SHARED.count.load(Ordering::Relaxed) > 0, Ordering::Relaxed);
-    if !SHARED.forking.load(Ordering::Relaxed) {
-        SHARED.unlock();
-    } else if let Some(done) = done() {
+    if let Some(done) = done() {
         done.store(0, Ordering::Relaxed);
     }
 }
 
 /// In the parent, after each fork: nobody may write to the shared pages until the child has its copies.
 extern "C" fn in_parent() {
-    if !SHARED.forking.load(Ordering::Relaxed) {
-        return;
-    }
-    if let Some(done) = done()
-        && done.load(Ordering::Acquire) == 0
+    if SHARED.forking.load(Ordering::Relaxed)
+        && let Some(done) = done()
     {
-        // A child that was killed at once, or a fork that failed, costs the whole second.
+        // A child that was killed at once, or a fork that failed, costs all of it.
         let give_up = super::clock::now_ns() + u64::try_from(PATIENCE.as_nanos()).unwrap_or(0);
         while done.load(Ordering::Acquire) == 0 && super::clock::now_ns() < give_up {
             futex::wait(done, 0, PATIENCE);
         }
     }
-    SHARED.forking.store(false, Ordering::Relaxed);
     SHARED.unlock();
 }
 
 /// In the child, before its `fork` returns.
 extern "C" fn in_child() {
-    if !SHARED.forking.load(Ordering::Relaxed) {
-        return;
-    }
-    let (count, page) = (SHARED.count.load(Ordering::Relaxed), page_bytes());
-    for index in 0..count {
-        let (range, fd) = SHARED.get(index);
-        let fd = i32::try_from(fd).unwrap_or(-1);
-        let offset = libc::off_t::try_from(range.start).unwrap_or(libc::off_t::MAX);
-        // A view that cannot be had leaves a hole: the child must not write to its parent's memory.
-        if !replace(&range, libc::MAP_PRIVATE, fd, offset) {
-            replace(&range, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+    if SHARED.forking.load(Ordering::Relaxed) {
+        let listed = maps::each(|mapping| {
+            if let Some(known) = SHARED.all().find(|known| mapping.mirrors(known.inode)) {
+                make_own(&mapping.range, &known);
+            }
+            false
+        });
+        if listed.is_err() {
+            // Then what was registered is taken for what is there.
+            SHARED.all().for_each(|known| make_own(&known.range, &known));
         }
+        SHARED.count.store(0, Ordering::Relaxed);
     }
-    for index in 0..count {
-        let (range, _) = SHARED.get(index);
-        for first in [range.start, range.end - page] {
-            own(first);
-        }
-    }
-    SHARED.count.store(0, Ordering::Relaxed);
-    SHARED.forking.store(false, Ordering::Relaxed);
     SHARED.unlock();
     if let Some(done) = done() {
         done.store(1, Ordering::Release);
         futex::wake_all(done);
+    }
+}
+
+/// Gives the child pages of its own in place of `pages`, which are mapped from the file of `known`.
+fn make_own(pages: &Range<usize>, known: &Known) {
+    let fd = i32::try_from(known.fd).unwrap_or(-1);
+    let offset = libc::off_t::try_from(pages.start).unwrap_or(libc::off_t::MAX);
+    // A view that cannot be had leaves a hole: the child must not write to its parent's memory.
+    if !replace(pages, libc::MAP_PRIVATE, fd, offset) {
+        replace(pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+    }
+    let page = page_bytes();
+    for range in SHARED.all().filter(|other| other.inode == known.inode).map(|other| other.range) {
+        for first in [range.start, range.end - page].into_iter().filter(|first| pages.contains(first)) {
+            own(first);
+        }
     }
 }
 

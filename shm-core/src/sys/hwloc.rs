@@ -12,6 +12,7 @@ use std::io;
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
+use crate::sys::process::is_static;
 
 /// Where the description of a machine comes from.
 #[derive(Debug, Clone, Copy)]
@@ -298,9 +299,7 @@ const LIBRARY: &CStr = c"libhwloc.so.15";
 impl Functions {
     /// Opens the library, which then stays open.
     fn load() -> Result<Self> {
-        // SAFETY: getauxval takes no pointers. It gives 0 for what the kernel did not tell: no loader was
-        // needed, and one that came now would bring a second C library.
-        if unsafe { libc::getauxval(libc::AT_BASE) } == 0 {
+        if is_static() {
             return Err(missing("this program is linked statically, so that it cannot be loaded"));
         }
         // SAFETY: the name is a C string. The library's initialisers run, which do nothing that could

@@ -5,11 +5,13 @@
 pub mod affinity;
 pub mod cache;
 pub mod clock;
+pub mod doze;
 pub mod fork;
 pub mod futex;
 pub mod hwloc;
 pub mod limits;
 pub mod map;
+mod maps;
 pub mod pages;
 pub mod pidfd;
 pub mod process;

@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::map;
+use super::maps::{self, Mapping};
 use crate::error::{Error, Result};
 
 /// No user address of four-level page tables, which is where allocators stay, is as large.
@@ -38,59 +39,23 @@ pub fn threads() -> usize {
     fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// One line of `/proc/self/maps`.
-#[derive(Debug)]
-struct Mapping<'a> {
-    range: Range<usize>,
-    permissions: &'a str,
-    inode: u64,
-    name: &'a str,
-}
-
-fn parse(line: &str) -> Option<Mapping<'_>> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
-    let permissions = words.next()?;
-    let inode = words.nth(2)?.parse().ok()?;
-    let name = line.find(['/', '[']).map_or("", |at| &line[at..]);
-    Some(Mapping { range, permissions, inode, name })
-}
-
-impl Mapping<'_> {
-    /// Why these pages cannot be taken in.
-    fn obstacle(&self) -> Option<String> {
-        let at = format!("the pages at {:#x}", self.range.start);
-        if self.name.starts_with("[stack") {
-            Some("it lies on a stack".to_owned())
-        } else if self.permissions.ends_with('s') {
-            Some(format!("{at} are shared already ({})", self.name))
-        } else if self.inode != 0 {
-            Some(format!("{at} are a mapping of the file {}", self.name))
-        } else if !self.permissions.starts_with("rw-") {
-            Some(format!("{at} are {}, expected memory that is read and written (rw-)", self.permissions))
-        } else if self.name.is_empty() || self.name == "[heap]" || self.name.starts_with("[anon:") {
-            None
-        } else {
-            Some(format!("{at} belong to the system ({})", self.name))
-        }
+/// Why these pages cannot be taken in.
+fn obstacle(mapping: &Mapping<'_>) -> Option<String> {
+    let &Mapping { permissions, inode, name, .. } = mapping;
+    let at = format!("the pages at {:#x}", mapping.range.start);
+    if name.starts_with("[stack") {
+        Some("it lies on a stack".to_owned())
+    } else if permissions.ends_with('s') {
+        Some(format!("{at} are shared already ({name})"))
+    } else if inode != 0 {
+        Some(format!("{at} are a mapping of the file {name}"))
+    } else if !permissions.starts_with("rw-") {
+        Some(format!("{at} are {permissions}, expected memory that is read and written (rw-)"))
+    } else if name.is_empty() || name == "[heap]" || name.starts_with("[anon:") {
+        None
+    } else {
+        Some(format!("{at} belong to the system ({name})"))
     }
-}
-
-/// Goes through the mappings that `range` lies in; `judge` finds fault with one.
-fn inspect(range: &Range<usize>, judge: &dyn Fn(&Mapping<'_>) -> Option<String>) -> std::result::Result<(), String> {
-    let maps = fs::read_to_string("/proc/self/maps").map_err(|error| format!("/proc/self/maps: {error}"))?;
-    let mut reached = range.start;
-    for mapping in maps.lines().filter_map(parse).filter(|mapping| mapping.range.end > range.start) {
-        if mapping.range.start > reached || reached >= range.end {
-            break;
-        }
-        if let Some(why) = judge(&mapping) {
-            return Err(why);
-        }
-        reached = mapping.range.end;
-    }
-    if reached < range.end { Err(format!("nothing is mapped at {reached:#x}")) } else { Ok(()) }
 }
 
 /// Checks that whole pages are private anonymous memory that can be read and written, and no stack of the
@@ -99,11 +64,32 @@ fn inspect(range: &Range<usize>, judge: &dyn Fn(&Mapping<'_>) -> Option<String>)
 /// # Errors
 /// What they are instead, as the end of a sentence.
 pub fn check_private(range: &Range<usize>) -> std::result::Result<(), String> {
+    let here = 0_u8;
     let stack = own_stack();
-    if stack.as_ref().is_some_and(|stack| stack.start < range.end && range.start < stack.end) {
+    // A thread may run on a stack that the C library does not know.
+    let is_stack = range.contains(&(&raw const here).addr())
+        || stack.as_ref().is_some_and(|stack| stack.start < range.end && range.start < stack.end);
+    if is_stack {
         return Err("it lies on a stack".to_owned());
     }
-    inspect(range, &|mapping| mapping.obstacle())
+    let (mut reached, mut fault) = (range.start, None);
+    let read = maps::each(|mapping| {
+        if mapping.range.end <= reached {
+            return false;
+        }
+        if mapping.range.start > reached {
+            return true;
+        }
+        fault = obstacle(mapping);
+        reached = mapping.range.end;
+        fault.is_some() || reached >= range.end
+    });
+    match (read, fault) {
+        (Err(errno), _) => Err(format!("/proc/self/maps: {}", errno.desc())),
+        (Ok(()), Some(why)) => Err(why),
+        (Ok(()), None) if reached < range.end => Err(format!("nothing is mapped at {reached:#x}")),
+        (Ok(()), None) => Ok(()),
+    }
 }
 
 /// The calling thread's stack.
@@ -121,6 +107,15 @@ fn own_stack() -> Option<Range<usize>> {
     // SAFETY: filled in above, destroyed once.
     unsafe { libc::pthread_attr_destroy(attributes.as_mut_ptr()) };
     told.then(|| start.addr()..start.addr() + bytes)
+}
+
+/// Pages that could not be moved to the end.
+#[derive(Debug)]
+pub struct Stuck {
+    /// Those that are mapped from the file.
+    pub pages: Range<usize>,
+    /// What the system has refused.
+    pub error: Error,
 }
 
 /// The memfd that this process's registered pages live in.
@@ -155,38 +150,52 @@ impl Mirror {
         self.inode
     }
 
-    /// True if all of `range` is mapped from this file.
-    #[must_use]
-    pub fn holds(&self, range: &Range<usize>) -> bool {
-        let other = |mapping: &Mapping<'_>| {
-            let is_ours = mapping.inode == self.inode && mapping.permissions == "rw-s";
-            (!is_ours).then(|| "it is other memory now".to_owned())
-        };
-        inspect(range, &other).is_ok()
+    /// The parts of `range` that are not mapped from this file.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn lacks(&self, range: &Range<usize>) -> Result<Vec<Range<usize>>> {
+        let (mut parts, mut reached) = (Vec::new(), range.start);
+        let read = maps::each(|mapping| {
+            let overlaps = mapping.range.start < range.end && reached < mapping.range.end;
+            if overlaps && mapping.mirrors(self.inode) {
+                parts.extend((reached < mapping.range.start).then_some(reached..mapping.range.start));
+                reached = mapping.range.end;
+            }
+            mapping.range.end >= range.end
+        });
+        read.map_err(|errno| Error::system("/proc/self/maps", errno))?;
+        parts.extend((reached < range.end).then_some(reached..range.end));
+        Ok(parts)
+    }
+
+    /// Gives the memory of pages back that are not mapped here any more.
+    pub fn discard(&self, range: &Range<usize>) -> bool {
+        let (Ok(offset), Ok(bytes)) = (i64::try_from(range.start), i64::try_from(range.len())) else { return false };
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(&self.file, flags, offset, bytes).is_ok()
     }
 
     /// Takes whole pages in; their contents stay. Pages that were never touched are not touched here.
     ///
     /// # Errors
-    /// The kernel refuses, and the pages are as they were.
+    /// The kernel refuses; [`Stuck::pages`] are in the file then, the others as they were.
     ///
     /// # Safety
     /// The pages are private anonymous memory that may be read and written ([`check_private`]), and nobody
-    /// writes to them or changes the mapping meanwhile.
-    pub unsafe fn take_in(&self, range: Range<usize>) -> Result<()> {
+    /// writes to them or changes the mapping meanwhile, no handler of a signal either.
+    pub unsafe fn take_in(&self, range: Range<usize>) -> std::result::Result<(), Stuck> {
         if range.end as u64 > ADDRESSES {
             let reason = "the address is above those that allocators use".to_owned();
-            return Err(Error::System { api: "mmap", reason });
+            let error = Error::System { api: "mmap", reason };
+            return Err(Stuck { pages: range.start..range.start, error });
         }
         let step = PAGES_AT_A_TIME * page_bytes();
         for start in range.clone().step_by(step) {
             let chunk = start..range.end.min(start + step);
             // SAFETY: part of what the caller has promised.
-            if let Err(error) = unsafe { self.take_in_chunk(&chunk) } {
-                // SAFETY: what was taken in by the rounds before.
-                let _ = unsafe { self.give_back(range.start..start) };
-                return Err(error);
-            }
+            let taken = unsafe { self.take_in_chunk(&chunk) };
+            taken.map_err(|error| Stuck { pages: range.start..start, error })?;
         }
         // SAFETY: advice on a mapping of this process; where huge pages are refused there are small ones.
         unsafe { libc::madvise(pointer(range.start).cast(), range.len(), libc::MADV_HUGEPAGE) };
@@ -206,7 +215,11 @@ impl Mirror {
             .is_some_and(|pagemap| pagemap.read_exact_at(entries, 8 * (chunk.start / page) as u64).is_ok());
         // Of a page's eight bytes the top two bits: it is in memory, it is swapped out.
         let has_content = if cfg!(target_endian = "little") { 7 } else { 0 };
-        let touched = |index: usize| !known || entries[8 * index + has_content] & 0xc0 != 0;
+        let holds_something = |index: usize| entries[8 * index + has_content] & 0xc0 != 0;
+        // What is not written must be a hole in the file, also if pages that were freed unasked have left
+        // something there.
+        let skips = known && !(0..chunk.len() / page).all(holds_something) && self.discard(chunk);
+        let touched = |index: usize| !skips || holds_something(index);
         let mut index = 0;
         while index < chunk.len() / page {
             let first = index;
@@ -225,13 +238,13 @@ impl Mirror {
     /// Gives whole pages back to be private memory; their contents stay.
     ///
     /// # Errors
-    /// The kernel refuses; then some pages may still be in the file, with their contents.
+    /// The kernel refuses; [`Stuck::pages`] are still in the file then, with their contents.
     ///
     /// # Safety
-    /// The pages are mapped from this file ([`holds`](Self::holds)), and nobody accesses them or changes
-    /// the mapping meanwhile. All but the first and the last are free of data of this process's own workings:
-    /// the allocator's books, this value, thread-local storage.
-    pub unsafe fn give_back(&self, range: Range<usize>) -> Result<()> {
+    /// The pages are mapped from this file ([`lacks`](Self::lacks)), and nobody accesses them or changes
+    /// the mapping meanwhile, no handler of a signal either. All but the first and the last are free of data of
+    /// this process's own workings: the allocator's books, this value, thread-local storage.
+    pub unsafe fn give_back(&self, range: Range<usize>) -> std::result::Result<(), Stuck> {
         if range.is_empty() {
             return Ok(());
         }
@@ -252,11 +265,11 @@ impl Mirror {
                 // SAFETY: pages of the file, which nobody accesses and this process can do without (the same).
                 unsafe { pages_back(fd, &chunk) }
             };
-            moved.map_err(|errno| Error::system("mmap", errno))?;
-            let (offset, bytes) = (i64::try_from(chunk.start), i64::try_from(chunk.len()));
-            let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            if let Err(errno) = moved {
+                return Err(Stuck { pages: chunk.start..range.end, error: Error::system("mmap", errno) });
+            }
             // Where the system cannot, the file keeps the pages until they are taken in again.
-            let _ = fallocate(&self.file, flags, offset.unwrap_or(0), bytes.unwrap_or(0));
+            self.discard(&chunk);
         }
         Ok(())
     }
@@ -375,9 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_kernel_are_understood() {
-        let heap = parse("55d0e5a0e000-55d0e5a2f000 rw-p 00000000 00:00 0                          [heap]").unwrap();
-        assert_eq!((heap.range, heap.name), (0x55d0_e5a0_e000..0x55d0_e5a2_f000, "[heap]"));
+    fn only_private_memory_is_taken_in() {
         for (line, expected) in [
             ("1000-2000 rw-p 00000000 00:00 0", None),
             ("1000-2000 rw-p 00000000 00:00 0 [anon:arena]", None),
@@ -389,7 +400,7 @@ mod tests {
             ("1000-2000 rw-s 00000000 00:01 99 /memfd:x (deleted)", Some("shared already")),
             ("1000-2000 rw-p 00000000 00:00 0 [vvar]", Some("belong to the system")),
         ] {
-            let obstacle = parse(line).unwrap().obstacle();
+            let obstacle = obstacle(&Mapping::parse(line).unwrap());
             match expected {
                 Some(part) => assert!(obstacle.as_ref().is_some_and(|why| why.contains(part)), "{line}: {obstacle:?}"),
                 None => assert_eq!(obstacle, None, "{line}"),
@@ -441,16 +452,25 @@ mod tests {
             assert_eq!(check_private(&range), Ok(()));
             // SAFETY: pages of this test's own.
             unsafe { mirror.take_in(range.clone()) }.unwrap();
-            assert!(mirror.holds(&range) && check_private(&range).unwrap_err().contains("shared already"));
+            assert!(
+                mirror.lacks(&range).unwrap().is_empty()
+                    && check_private(&range).unwrap_err().contains("shared already")
+            );
             check();
             let used = mirror.file.metadata().unwrap().blocks() * 512;
             assert_eq!(used, (touched.len() * page) as u64, "only touched pages take memory");
             // SAFETY: they were taken in above.
             unsafe { mirror.give_back(range.clone()) }.unwrap();
-            assert!(!mirror.holds(&range));
+            assert_eq!(mirror.lacks(&range).unwrap(), std::slice::from_ref(&range));
             check();
             assert_eq!(mirror.file.metadata().unwrap().blocks(), 0);
         }
+        // SAFETY: as above.
+        unsafe { mirror.take_in(range.clone()) }.unwrap();
+        let hole = range.start + 2 * page..range.start + 3 * page;
+        // SAFETY: a page of this test's own mapping.
+        unsafe { libc::munmap(pointer(hole.start).cast(), page) };
+        assert_eq!(mirror.lacks(&range).unwrap(), [hole]);
         // SAFETY: this test's own mapping, not used any more.
         unsafe { libc::munmap(pointer(range.start).cast(), range.len()) };
     }

@@ -5,7 +5,8 @@
 
 #![allow(unsafe_code)] // pre_exec, prctl, sigaction and raw descriptors have no safe interface in std or nix
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -55,6 +56,26 @@ pub fn restore_default_action(signal: Signal) -> io::Result<()> {
 /// The kernel's error.
 pub fn adopt_orphans() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
+}
+
+/// Whether no loader has brought this program up: one that came now would bring a second C library.
+#[must_use]
+pub fn is_static() -> bool {
+    // SAFETY: getauxval takes no pointers. It gives 0 for what the kernel did not tell: it has loaded one file only.
+    let alone = unsafe { libc::getauxval(libc::AT_BASE) } == 0;
+    // That file may be the loader itself, if somebody has called it with the program's name.
+    let is_loader = |line: &str| line.rsplit('/').next().is_some_and(|file| file.starts_with("ld-"));
+    alone && !std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.lines().any(is_loader))
+}
+
+/// Random bytes of the kernel's, fit for secrets.
+///
+/// # Errors
+/// The kernel's error: there is no `/dev/urandom`, say.
+pub fn random_bytes<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Duplicates a descriptor that was inherited by number, and keeps the original from being inherited on.

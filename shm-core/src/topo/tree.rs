@@ -12,11 +12,13 @@ pub enum Shape {
     Chain,
     /// Half of the rest hangs on the last child, and so on.
     Binomial,
+    /// In eights, and eights of these, and so on: a leader sees to 7 others a level, all of which come at a time.
+    Radix8,
 }
 
 impl Shape {
     /// Every shape.
-    pub const ALL: [Self; 3] = [Self::Flat, Self::Chain, Self::Binomial];
+    pub const ALL: [Self; 4] = [Self::Flat, Self::Chain, Self::Binomial, Self::Radix8];
 
     /// As options take it.
     #[must_use]
@@ -25,6 +27,7 @@ impl Shape {
             Self::Flat => "flat",
             Self::Chain => "chain",
             Self::Binomial => "binomial",
+            Self::Radix8 => "radix8",
         }
     }
 
@@ -34,6 +37,7 @@ impl Shape {
             Self::Flat => 0,
             Self::Chain => position - 1,
             Self::Binomial => tree::parent(position, 2).unwrap_or(0),
+            Self::Radix8 => tree::parent(position, 8).unwrap_or(0),
         }
     }
 }
@@ -75,6 +79,20 @@ impl Tree {
     #[must_use]
     pub fn size(&self) -> usize {
         self.parents.len()
+    }
+
+    /// True if own, first child, second child and so on, each with all below it, is the order of the ranks.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        let mut expected = 0..self.size();
+        let mut left = vec![self.root];
+        while let Some(rank) = left.pop() {
+            if expected.next() != Some(rank) {
+                return false;
+            }
+            left.extend(self.children[rank].iter().rev());
+        }
+        true
     }
 
     /// Steps from the root down to the farthest rank.

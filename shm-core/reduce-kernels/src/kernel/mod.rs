@@ -146,6 +146,7 @@ impl fmt::Display for Isa {
 /// The instruction set in use and its kernels; set by the first use or by `override_isa`.
 static CHOSEN: OnceLock<(Isa, &'static Table)> = OnceLock::new();
 
+#[inline]
 fn chosen() -> &'static (Isa, &'static Table) {
     CHOSEN.get_or_init(|| {
         let isa = Isa::best();

@@ -20,7 +20,7 @@ impl Flat {
 }
 
 impl Progress for Flat {
-    #[inline]
+    #[inline(always)] // its outcome is a long type: polled in place, it stays in registers
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         if !self.announced {
             wait_for!(ring.may_write(self.span)?);
@@ -28,7 +28,7 @@ impl Progress for Flat {
             self.announced = true;
         }
         wait_for!(ring.published_by_all(self.span, &mut self.next)?);
-        ring.all_have_reached(self.span.step);
+        ring.all_have_reached(self.span.step());
         ring.leave();
         Ok(Poll::Ready(()))
     }
@@ -51,7 +51,7 @@ pub(crate) struct Dissemination {
 impl Dissemination {
     pub(crate) fn new(ring: &mut Ring) -> Self {
         let span = ring.take(0);
-        Self { span, first: span.step, announced: false, distance: 1, awaits: 0 }
+        Self { span, first: span.step(), announced: false, distance: 1, awaits: 0 }
     }
 }
 

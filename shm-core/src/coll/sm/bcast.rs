@@ -1,8 +1,9 @@
-//! Bcast: flat beside the flag or in one cell, or pipelined through the root's cells. The root waits for nobody
-//! until its ring is full.
+//! Bcast: flat beside the flag, in an annex or in one cell, or pipelined through the root's cells. The root
+//! waits for nobody until its ring is full.
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
-use crate::call::Call;
+use std::borrow::Borrow;
+
 use crate::coll::operands::Operands;
 use crate::coll::sm::Form;
 use crate::coll::sm::chunks::Chunks;
@@ -11,56 +12,60 @@ use crate::copy::Access;
 use crate::copy::cico::{copy, copy_past_caches};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use reduce_kernels::Call;
 
-/// One step: the root's flag carries the payload or announces its cell, all others read it.
+/// One step: the root's flag carries the payload or announces where it is, all others read it.
 #[derive(Debug)]
-pub(crate) struct Flat<'a> {
-    call: Call<'a>,
+pub(crate) struct Flat<C> {
+    call: C,
     span: Span,
     /// The root was looked for in vain.
     waited: bool,
 }
 
-impl<'a> Flat<'a> {
+impl<'a, C: Borrow<Call<'a>>> Flat<C> {
     #[inline]
-    pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
+    pub(crate) fn new(ring: &mut Ring, given: C) -> Self {
+        let call = given.borrow();
         let span = ring.take_payload(call.bytes());
         if ring.rank() != call.root {
             ring.record();
         }
-        Self { call, span, waited: false }
+        Self { call: given, span, waited: false }
     }
 }
 
-impl Progress for Flat<'_> {
-    #[inline]
+impl<'a, C: Borrow<Call<'a>>> Progress for Flat<C> {
+    #[inline(always)] // its outcome is a long type: polled in place, it stays in registers
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
-        let bytes = self.call.bytes();
-        if ring.rank() == self.call.root {
+        let call = self.call.borrow();
+        let bytes = call.bytes();
+        if ring.rank() == call.root {
             wait_for!(ring.may_write(self.span)?);
             // SAFETY: just allowed, not yet published; the span was taken for `bytes`, which the call's
             // buffer holds.
-            unsafe { ring.put_payload(self.span, self.call.send, bytes) };
+            unsafe { ring.put_payload(self.span, call.send, bytes) };
             ring.publish_and_record(self.span);
+            ring.expect_another(bytes);
         } else {
-            if !ring.published(self.call.root, self.span)? {
+            if !ring.published(call.root, self.span)? {
                 self.waited = true;
                 return Ok(Poll::Pending);
             }
             if !self.waited {
-                ring.prefetch_ahead(self.call.root, self.span);
+                ring.prefetch_ahead(call.root, self.span);
             }
-            let from = ring.payload(self.call.root, self.span, bytes);
+            let from = ring.payload(call.root, self.span, bytes);
             // SAFETY: the root has published `bytes` there (same signature), and does not write again
             // before `leave`; the call's buffer is valid for writing them.
-            unsafe { copy(self.call.recv, from, bytes) };
+            unsafe { copy(call.recv, from, bytes) };
         }
         ring.leave();
         Ok(Poll::Ready(()))
     }
 
     fn awaits(&self, _: &Ring) -> Option<usize> {
-        Some(self.call.root)
+        Some(self.call.borrow().root)
     }
 }
 
@@ -171,8 +176,9 @@ impl Progress for Pipelined<'_> {
                 let copy_out = copy_out(ring, &self.call);
                 // SAFETY: published, and kept until this rank has consumed the span.
                 unsafe { copy_out(to, ring.cells(self.call.root, span), bytes) };
-                ring.consumed(span.end());
             }
+            // The root as well: its peers' next payloads come to the same cells.
+            ring.consumed(span.end());
             self.span = None;
             self.next += 1;
         }

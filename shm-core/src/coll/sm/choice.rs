@@ -1,75 +1,18 @@
-//! Which form a collective takes, and why: one decision from what all ranks know alike.
+//! Which form a collective takes: one decision from what all ranks know alike, by the measured [`table`].
 //!
 //! [`Terms::decide`] gives the branch that was taken, which maps to a form for those who carry the operation
-//! out, and to a sentence for those who ask.
+//! out, and to a sentence for those who ask ([`reasons`](super::reasons)).
+//!
+//! [`table`]: super::table
 
-use std::fmt;
-
-use crate::call::Collective;
 use crate::coll::operands::Lending;
+use crate::coll::sm::Form;
+use crate::coll::sm::family::has_levels;
+use crate::coll::sm::table::{LEVELS_FROM, Reducers, Row, TREES_FROM};
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring};
 use crate::settings::Settings;
-
-/// How a collective is carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// A single rank: at most a copy.
-    Alone,
-    /// One step: all read the root, or the root reads all, or all read all.
-    Flat,
-    /// Along trees, for many ranks.
-    Tree,
-    /// As flat, pipelined by chunks.
-    Direct,
-    /// Reductions by chunks, of which each rank reduces its slice.
-    Slice,
-}
-
-impl Form {
-    /// Those that `HAN_SET=form=...` takes, beside `auto`.
-    pub(crate) const SETTABLE: [Self; 4] = [Self::Flat, Self::Tree, Self::Direct, Self::Slice];
-
-    /// As settings and messages call it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Alone => "alone",
-            Self::Flat => "flat",
-            Self::Tree => "tree",
-            Self::Direct => "direct",
-            Self::Slice => "slice",
-        }
-    }
-
-    /// Module and form: `solo` where it works on a rank's own buffers, else `sm`.
-    pub(crate) const fn choice(self, lent: bool) -> &'static str {
-        match (self, lent) {
-            (Self::Alone, _) => "alone",
-            (Self::Flat, _) => "sm/flat",
-            (Self::Tree, _) => "sm/tree",
-            (Self::Direct, false) => "sm/direct",
-            (Self::Slice, false) => "sm/slice",
-            (Self::Direct, true) => "solo/direct",
-            (Self::Slice, true) => "solo/slice",
-        }
-    }
-
-    /// Chunks and slices that must fit into the ring at a time; none for forms without chunks.
-    pub(crate) const fn spans(self) -> Option<usize> {
-        match self {
-            Self::Alone | Self::Flat | Self::Tree => None,
-            Self::Direct => Some(2),
-            // Of two chunks the parts and the results.
-            Self::Slice => Some(4),
-        }
-    }
-}
-
-impl fmt::Display for Form {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+use crate::topo::Hierarchy;
+use reduce_kernels::Collective;
 
 /// What the form depends on beside the call: the same on all ranks of a communicator.
 #[derive(Debug, Clone, Copy)]
@@ -77,14 +20,23 @@ pub(crate) struct Terms {
     pub(crate) ranks: usize,
     /// Every rank has a core to itself.
     pub(crate) own_cores: bool,
+    /// The machine has several levels for trees to follow.
+    pub(crate) levels: bool,
     /// Vectors may be mapped by peers, if they lie in memory that allows it.
     pub(crate) may_map: bool,
     pub(crate) cell_bytes: usize,
     pub(crate) last_cache_bytes: usize,
+    /// Small messages travel along trees from so many ranks on.
+    pub(crate) trees_from: usize,
+    /// What the setting says, if it does.
+    pub(crate) set_slices_from: Option<usize>,
+    pub(crate) set_lent_from: Option<usize>,
+    for_all_max_bytes: Option<usize>,
     forced: Option<Form>,
     reproducible: bool,
-    tree_min_ranks: usize,
-    slice_min_bytes: usize,
+    bcast: &'static Row,
+    reduce: &'static Row,
+    allreduce: &'static Row,
 }
 
 /// The branch that was taken.
@@ -103,12 +55,11 @@ pub(crate) enum Decision {
     NoPartialSums,
     ManyRanks,
     // More than one cell.
+    ManyLevels,
     Bcast,
     RootKeepsUp,
-    TooShortToReach,
-    AllMayReach,
     TooShortToShare,
-    AllShare,
+    LongEnough,
 }
 
 impl Decision {
@@ -118,87 +69,14 @@ impl Decision {
             Self::OneRank => Form::Alone,
             Self::Forced { form, .. } => form,
             Self::FewRanks | Self::SharedCores | Self::TooLongForTrees | Self::NoPartialSums => Form::Flat,
-            Self::ManyRanks => Form::Tree,
-            Self::Bcast | Self::RootKeepsUp | Self::TooShortToReach | Self::TooShortToShare => Form::Direct,
-            Self::AllMayReach | Self::AllShare => Form::Slice,
+            Self::ManyRanks | Self::ManyLevels => Form::Tree,
+            Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare => Form::Direct,
+            Self::LongEnough => Form::Slice,
         }
     }
 }
 
-impl Terms {
-    /// Why `decision` was taken for `bytes`, and the settings that would change it.
-    pub(crate) fn because(&self, decision: Decision, bytes: usize) -> (String, String) {
-        let Self { ranks, cell_bytes, tree_min_ranks, .. } = *self;
-        let from = format!("{}, 4 times slice_min_bytes={},", self.reached_from(), self.slice_min_bytes);
-        let change = |key: &str| format!("{key}, form");
-        match decision {
-            Decision::OneRank => ("there is one rank: its contribution is the result".to_owned(), String::new()),
-            Decision::Forced { asked, form } if asked == form => (format!("form={asked} was set"), "form".to_owned()),
-            Decision::Forced { asked, form } => {
-                (format!("form={asked} was set, but cannot carry this: {form} is the next that can"), "form".to_owned())
-            }
-            Decision::FewRanks => {
-                let payload = format!("at most a cell of {cell_bytes} bytes goes in one step");
-                (
-                    format!("{payload}; trees are for tree_min_ranks={tree_min_ranks} ranks and more"),
-                    change("tree_min_ranks"),
-                )
-            }
-            Decision::SharedCores => {
-                ("ranks share cores, where each level of a tree costs switches".to_owned(), change("assume_own_cores"))
-            }
-            Decision::TooLongForTrees => {
-                (format!("trees carry what fits beside a flag, {INLINE_BYTES} bytes"), String::new())
-            }
-            Decision::NoPartialSums => {
-                ("HAN_REPRODUCIBLE=1 forbids the partial sums of trees".to_owned(), "HAN_REPRODUCIBLE".to_owned())
-            }
-            Decision::ManyRanks => (
-                format!("{ranks} ranks with a core each are tree_min_ranks={tree_min_ranks} or more"),
-                change("tree_min_ranks"),
-            ),
-            Decision::Bcast => {
-                (format!("more than a cell of {cell_bytes} bytes is pipelined; a bcast has no slices"), String::new())
-            }
-            Decision::RootKeepsUp => {
-                let keeps_up = self.keeps_up_in_words();
-                (format!("{keeps_up}, and no vectors may be mapped"), change("methods, single_copy"))
-            }
-            Decision::TooShortToReach => {
-                let keeps_up = self.keeps_up_in_words();
-                (format!("{keeps_up}; from {from} on mapped vectors are shared out"), change("slice_min_bytes"))
-            }
-            Decision::AllMayReach => {
-                (format!("from {from} on vectors that peers map are shared out"), change("slice_min_bytes"))
-            }
-            Decision::TooShortToShare => {
-                (format!("{bytes} bytes are less than {}", self.shared_from_in_words()), change("slice_min_bytes"))
-            }
-            Decision::AllShare => {
-                (format!("{bytes} bytes are at least {}", self.shared_from_in_words()), change("slice_min_bytes"))
-            }
-        }
-    }
-
-    pub(crate) fn keeps_up_in_words(&self) -> &'static str {
-        if self.own_cores {
-            "the root keeps up with 3 ranks or fewer"
-        } else {
-            "the root keeps up where ranks share cores"
-        }
-    }
-
-    fn shared_from_in_words(&self) -> String {
-        let Self { slice_min_bytes, ranks, .. } = *self;
-        if ranks == 2 {
-            format!("{}, for two ranks 32 times slice_min_bytes={slice_min_bytes}", self.shared_from())
-        } else {
-            format!("slice_min_bytes={slice_min_bytes}")
-        }
-    }
-}
-
-/// A tree adds partial sums, whose rounding differs from that of all other forms.
+/// A tree or a ring adds partial sums, whose rounding differs from that of all other forms.
 #[inline]
 const fn adds(collective: Collective) -> bool {
     matches!(collective, Collective::Reduce | Collective::Allreduce)
@@ -208,38 +86,56 @@ impl Terms {
     /// `shared`: all ranks can map each other's memory.
     pub(crate) fn new(
         settings: &Settings,
-        ranks: usize,
+        hierarchy: &Hierarchy,
         own_cores: bool,
         shared: bool,
         last_cache_bytes: usize,
     ) -> Self {
+        let (ranks, levels) = (hierarchy.size(), has_levels(hierarchy));
+        let row = |collective| Row::of(collective, ranks, own_cores);
         Self {
             ranks,
             own_cores,
+            levels,
             may_map: Lending::may_map(settings, shared),
             cell_bytes: cell_bytes(ranks),
             last_cache_bytes,
+            trees_from: settings.tree_min_ranks.unwrap_or(if levels { LEVELS_FROM } else { TREES_FROM }),
+            set_slices_from: settings.slice_min_bytes,
+            set_lent_from: settings.single_copy_min_bytes,
+            for_all_max_bytes: settings.for_all_max_bytes,
             forced: settings.form,
             reproducible: settings.reproducible,
-            tree_min_ranks: settings.tree_min_ranks,
-            slice_min_bytes: settings.slice_min_bytes,
+            bcast: row(Collective::Bcast),
+            reduce: row(Collective::Reduce),
+            allreduce: row(Collective::Allreduce),
         }
     }
 
-    /// Decides for `bytes` on each rank.
+    /// What was measured for `collective`.
     #[inline]
-    pub(crate) fn decide(&self, collective: Collective, bytes: usize) -> Decision {
+    pub(crate) fn row(&self, collective: Collective) -> &'static Row {
+        match collective {
+            Collective::Barrier | Collective::Bcast => self.bcast,
+            Collective::Reduce => self.reduce,
+            Collective::Allreduce => self.allreduce,
+        }
+    }
+
+    /// Decides for `bytes` on each rank; `keeps_order`: the operator is to be applied in rank order.
+    #[inline]
+    pub(crate) fn decide(&self, collective: Collective, bytes: usize, keeps_order: impl FnOnce() -> bool) -> Decision {
         if self.ranks == 1 {
             return Decision::OneRank;
         }
         if let Some(asked) = self.forced {
-            return Decision::Forced { asked, form: self.nearest(asked, collective, bytes) };
+            return Decision::Forced { asked, form: self.nearest(asked, collective, bytes, keeps_order()) };
         }
         if bytes > self.cell_bytes {
             return self.decide_by_chunks(collective, bytes);
         }
         // Where ranks share cores each level of a tree costs switches.
-        if self.ranks < self.tree_min_ranks {
+        if self.ranks < self.trees_from {
             Decision::FewRanks
         } else if !self.own_cores {
             Decision::SharedCores
@@ -254,47 +150,57 @@ impl Terms {
 
     fn decide_by_chunks(&self, collective: Collective, bytes: usize) -> Decision {
         match collective {
+            Collective::Bcast if self.levels && self.own_cores && self.ranks >= self.trees_from => Decision::ManyLevels,
             Collective::Barrier | Collective::Bcast => Decision::Bcast,
-            // Slices are worth it only for vectors that may all be reached where they are.
-            Collective::Reduce if self.root_keeps_up() => match self.may_map {
-                false => Decision::RootKeepsUp,
-                true if bytes < self.reached_from() => Decision::TooShortToReach,
-                true => Decision::AllMayReach,
-            },
-            Collective::Reduce | Collective::Allreduce if bytes < self.shared_from() => Decision::TooShortToShare,
-            Collective::Reduce | Collective::Allreduce => Decision::AllShare,
+            Collective::Reduce | Collective::Allreduce if bytes < self.slices_from(collective) => {
+                Decision::TooShortToShare
+            }
+            // Without mapped vectors the root would reduce alone in either form.
+            Collective::Reduce if self.reducers(collective) == Reducers::RootThroughCells && !self.may_map => {
+                Decision::RootKeepsUp
+            }
+            Collective::Reduce | Collective::Allreduce => Decision::LongEnough,
         }
     }
 
-    /// The form itself, or the next that can carry the call: `tree`, `flat`, `direct` in this order, where
-    /// `slice` is for reductions only, and what has no data is always `flat` or `tree`.
+    /// The form itself, or the next that can carry the call: of `tree`, `flat`, `direct`, or of `ring`, `slice`,
+    /// `direct`, where the last but one are for reductions only; what has no data is always `flat` or `tree`.
     #[cold]
-    fn nearest(&self, asked: Form, collective: Collective, bytes: usize) -> Form {
+    fn nearest(&self, asked: Form, collective: Collective, bytes: usize, keeps_order: bool) -> Form {
         let fits_tree = bytes <= INLINE_BYTES && !(self.reproducible && adds(collective));
         match asked {
-            Form::Tree if fits_tree => Form::Tree,
+            Form::Tree if fits_tree || collective == Collective::Bcast && self.levels => Form::Tree,
             _ if bytes == 0 => Form::Flat,
             Form::Tree | Form::Flat if bytes <= self.cell_bytes => Form::Flat,
-            Form::Slice if adds(collective) => Form::Slice,
+            Form::Ring if adds(collective) && !keeps_order && !self.reproducible => Form::Ring,
+            Form::Slice | Form::Ring if adds(collective) => Form::Slice,
             _ => Form::Direct,
         }
     }
 
-    /// True where the root alone reduces as fast as all together, through cells: it keeps up with a few ranks;
-    /// and where ranks share cores, its own reading of all vectors costs less than the switches of slices.
-    pub(crate) fn root_keeps_up(&self) -> bool {
-        self.ranks <= 3 || !self.own_cores
+    /// Reductions take the form `slice` from here on.
+    pub(crate) fn slices_from(&self, collective: Collective) -> usize {
+        self.set_slices_from.unwrap_or(self.row(collective).slices_from)
     }
 
-    /// From here on a reduce is shared out if all vectors are reached, though the root keeps up.
-    fn reached_from(&self) -> usize {
-        self.slice_min_bytes.saturating_mul(4)
+    /// Vectors that peers reach are worked on where they are from here on.
+    pub(crate) fn lent_from(&self, collective: Collective) -> usize {
+        self.set_lent_from.unwrap_or(self.row(collective).lent_from)
     }
 
-    /// From here on a reduction is shared out: slices save reading only from three ranks on; two gain from them
-    /// when chunks leave the cache.
-    fn shared_from(&self) -> usize {
-        if self.ranks == 2 { self.slice_min_bytes.saturating_mul(32) } else { self.slice_min_bytes }
+    /// Who reduces in the form `slice`: every rank its slice, if that form or its length is set.
+    pub(crate) fn reducers(&self, collective: Collective) -> Reducers {
+        if self.slices_are_set() { Reducers::Each } else { self.row(collective).reducers }
+    }
+
+    /// True if `bytes` are so few that each rank writes its results to all ranks' vectors, if these are mapped.
+    pub(crate) fn writes_for_all(&self, collective: Collective, bytes: usize) -> bool {
+        let pays = || !self.slices_are_set() && self.row(collective).for_all && self.keeps_both_in_cache(bytes);
+        collective == Collective::Allreduce && self.for_all_max_bytes.map_or_else(pays, |most| bytes <= most)
+    }
+
+    fn slices_are_set(&self) -> bool {
+        self.forced.is_some() || self.set_slices_from.is_some()
     }
 
     /// A vector on every rank of this many bytes is more than the last cache holds.
@@ -308,6 +214,12 @@ impl Terms {
         bytes >= self.beyond_caches_from()
     }
 
+    /// True if the last cache holds what all ranks send and what they receive, so that to read a vector once more
+    /// costs less than to write a result where a peer reads it.
+    pub(crate) fn keeps_both_in_cache(&self, bytes: usize) -> bool {
+        bytes < self.beyond_caches_from().div_ceil(2)
+    }
+
     /// Largest payload of which `spans` can be in flight at a time.
     pub(crate) fn largest(&self, spans: usize) -> usize {
         (cells_in_ring(self.ranks) / spans) * self.cell_bytes
@@ -317,12 +229,37 @@ impl Terms {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topo::{Place, Topology};
     use Collective::{Allreduce, Barrier, Bcast, Reduce};
 
     fn terms(ranks: usize, own_cores: bool, set: impl FnOnce(&mut Settings)) -> Terms {
         let mut settings = Settings::default();
         set(&mut settings);
-        Terms::new(&settings, ranks, own_cores, true, 32 << 20)
+        Terms::new(&settings, &Hierarchy::new(vec![Place::anywhere(); ranks]), own_cores, true, 32 << 20)
+    }
+
+    /// A rank on each core of two sockets with eight cores.
+    fn two_sockets(set: impl FnOnce(&mut Settings)) -> Terms {
+        let topology = Topology::synthetic("pack:2 core:8").expect("a machine");
+        let places = topology.one_per_core().into_iter().map(|core| Place::of(&topology, &[core]).expect("a core"));
+        let mut settings = Settings::default();
+        set(&mut settings);
+        Terms::new(&settings, &Hierarchy::new(places.collect()), true, true, 32 << 20)
+    }
+
+    #[test]
+    fn levels_of_the_machine_are_followed_by_many_ranks() {
+        let terms = two_sockets(|_| {});
+        assert_eq!(terms.decide(Barrier, 0, || false), Decision::ManyRanks);
+        assert_eq!(terms.decide(Allreduce, 120, || false), Decision::ManyRanks);
+        assert_eq!(terms.decide(Bcast, 1 << 20, || false), Decision::ManyLevels);
+        assert_eq!(terms.decide(Allreduce, 1 << 20, || false), Decision::LongEnough);
+        let fewer = two_sockets(|s| s.tree_min_ranks = Some(17));
+        assert_eq!(fewer.decide(Barrier, 0, || false), Decision::FewRanks);
+        assert_eq!(fewer.decide(Bcast, 1 << 20, || false), Decision::Bcast);
+        let forced = two_sockets(|s| s.form = Some(Form::Tree));
+        assert_eq!(forced.decide(Bcast, 121, || false).form(), Form::Tree);
+        assert_eq!(forced.decide(Allreduce, 121, || false).form(), Form::Flat);
     }
 
     #[test]
@@ -338,16 +275,20 @@ mod tests {
             (terms(32, false, |_| {}), Allreduce, 8, Decision::SharedCores),
             (terms(32, true, |s| s.reproducible = true), Reduce, 8, Decision::NoPartialSums),
             (terms(32, true, |s| s.reproducible = true), Bcast, 8, Decision::ManyRanks),
-            (own(2), Allreduce, 256 * 1024 - 1, Decision::TooShortToShare),
-            (own(2), Allreduce, 256 * 1024, Decision::AllShare),
-            (own(3), Allreduce, 8192, Decision::AllShare),
-            (own(3), Reduce, 32 * 1024 - 1, Decision::TooShortToReach),
-            (own(3), Reduce, 32 * 1024, Decision::AllMayReach),
+            (own(2), Allreduce, 64 * 1024 - 1, Decision::TooShortToShare),
+            (own(2), Allreduce, 64 * 1024, Decision::LongEnough),
+            (own(3), Allreduce, 8191, Decision::TooShortToShare),
+            (own(3), Allreduce, 8192, Decision::LongEnough),
+            (own(3), Reduce, 32 * 1024 - 1, Decision::TooShortToShare),
+            (own(3), Reduce, 32 * 1024, Decision::LongEnough),
             (terms(3, true, |s| s.single_copy = crate::Single::Never), Reduce, 1 << 20, Decision::RootKeepsUp),
-            (own(4), Reduce, 8192, Decision::AllShare),
-            (terms(4, false, |_| {}), Reduce, 8192, Decision::TooShortToReach),
+            (terms(3, true, |s| s.slice_min_bytes = Some(9000)), Allreduce, 8999, Decision::TooShortToShare),
+            (terms(3, true, |s| s.slice_min_bytes = Some(9000)), Reduce, 9000, Decision::LongEnough),
+            (own(4), Reduce, 8192, Decision::LongEnough),
+            (terms(4, false, |_| {}), Reduce, 8192, Decision::TooShortToShare),
+            (terms(8, false, |_| {}), Allreduce, 1 << 20, Decision::LongEnough),
         ] {
-            assert_eq!(terms.decide(collective, bytes), decision, "{terms:?} {collective} {bytes}");
+            assert_eq!(terms.decide(collective, bytes, || false), decision, "{terms:?} {collective} {bytes}");
         }
     }
 
@@ -367,18 +308,30 @@ mod tests {
             (Form::Slice, Barrier, 0, Form::Flat),
             (Form::Slice, Bcast, 1 << 20, Form::Direct),
             (Form::Slice, Allreduce, 1, Form::Slice),
+            (Form::Ring, Barrier, 0, Form::Flat),
+            (Form::Ring, Bcast, 1, Form::Direct),
+            (Form::Ring, Reduce, 1, Form::Ring),
         ] {
             let terms = terms(3, false, |s| s.form = Some(asked));
             assert_eq!(
-                terms.decide(collective, bytes),
+                terms.decide(collective, bytes, || false),
                 Decision::Forced { asked, form },
                 "{asked} {collective} {bytes}"
             );
         }
         let alone = terms(1, true, |s| s.form = Some(Form::Slice));
-        assert_eq!(alone.decide(Allreduce, 8).form(), Form::Alone);
+        assert_eq!(alone.decide(Allreduce, 8, || false).form(), Form::Alone);
         let reproducible = terms(40, true, |s| (s.form, s.reproducible) = (Some(Form::Tree), true));
-        assert_eq!(reproducible.decide(Reduce, 8).form(), Form::Flat);
-        assert_eq!(reproducible.decide(Bcast, 8).form(), Form::Tree);
+        assert_eq!(reproducible.decide(Reduce, 8, || false).form(), Form::Flat);
+        assert_eq!(reproducible.decide(Bcast, 8, || false).form(), Form::Tree);
+    }
+
+    #[test]
+    fn the_ring_is_for_operators_that_commute_and_results_that_may_differ() {
+        let ring = terms(3, true, |s| s.form = Some(Form::Ring));
+        assert_eq!(ring.decide(Allreduce, 8, || true).form(), Form::Slice);
+        assert_eq!(ring.decide(Allreduce, 8, || false).form(), Form::Ring);
+        let reproducible = terms(3, true, |s| (s.form, s.reproducible) = (Some(Form::Ring), true));
+        assert_eq!(reproducible.decide(Reduce, 1 << 20, || false).form(), Form::Slice);
     }
 }

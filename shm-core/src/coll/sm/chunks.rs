@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use crate::call::{Call, Collective};
+use crate::coll::sm::table::{LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
 use crate::coll::sm::{Form, Terms};
 use crate::ring::Ring;
+use reduce_kernels::{Call, Collective};
 
 /// Pieces of a message that are pipelined; all but the last are equally long.
 #[derive(Debug, Clone, Copy)]
@@ -38,17 +39,22 @@ impl Chunks {
     ///
     /// Cut at cache lines, so that no two ranks write to the same one.
     pub(crate) fn slice(&self, chunk: usize, rank: usize, size: usize) -> Range<usize> {
-        const LINE: usize = 64;
-        let unit = LINE.max(self.element_bytes);
-        let bytes = self.bytes(chunk);
+        let (bytes, unit) = (self.bytes(chunk), self.unit());
         let units = bytes.div_ceil(unit);
         let at = |rank: usize| (units * rank / size * unit).min(bytes);
         at(rank)..at(rank + 1)
     }
 
-    /// Largest slice of any rank of `size` in `chunk`.
+    /// No slice of any rank of `size` in `chunk` is longer.
     pub(crate) fn largest_slice(&self, chunk: usize, size: usize) -> usize {
-        (0..size).map(|rank| self.slice(chunk, rank, size).len()).max().unwrap_or(0)
+        let (bytes, unit) = (self.bytes(chunk), self.unit());
+        (bytes.div_ceil(unit).div_ceil(size) * unit).min(bytes)
+    }
+
+    /// Slices are cut at multiples of this: whole lines and whole elements.
+    fn unit(&self) -> usize {
+        const LINE: usize = 64;
+        LINE.max(self.element_bytes)
     }
 }
 
@@ -64,25 +70,22 @@ pub(crate) struct Cut {
 pub(crate) enum CutBecause {
     /// The setting.
     Set,
-    /// One of so many parts of the message, within [`LEAST_BYTES`] and [`MOST_BYTES`].
+    /// One of so many parts of the message, within [`LEAST_CHUNK_BYTES`] and [`MOST_CHUNK_BYTES`].
     Parts(usize),
     /// Not more of them would be in flight, if they were longer.
     Ring,
 }
 
-/// Hides a flag's way.
-pub(crate) const LEAST_BYTES: usize = 16 * 1024;
-/// What the first caches hold.
-pub(crate) const MOST_BYTES: usize = 64 * 1024;
-
 impl Cut {
     /// `set`: what the setting says, if it does.
     pub(crate) fn new(terms: &Terms, set: Option<usize>, form: Form, collective: Collective, bytes: usize) -> Self {
-        // A bcast's readers can do nothing before the first chunk is there; a reduction's ranks all have theirs.
-        let parts = if collective == Collective::Bcast { 16 } else { 2 };
+        let parts = terms.row(collective).chunks;
         let (chosen, because) = match set {
             Some(set) => (set, CutBecause::Set),
-            None => ((bytes / parts).clamp(LEAST_BYTES, MOST_BYTES).next_power_of_two(), CutBecause::Parts(parts)),
+            None => (
+                (bytes / parts).clamp(LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES).next_power_of_two(),
+                CutBecause::Parts(parts),
+            ),
         };
         let largest = form.spans().map_or(usize::MAX, |spans| terms.largest(spans));
         if chosen > largest {

@@ -2,7 +2,6 @@
 //! every rank, reduces straight from all ranks' cells. One step a chunk, pipelined.
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
-use crate::call::{Call, Collective};
 use crate::coll::operands::Operands;
 use crate::coll::sm::Form;
 use crate::coll::sm::chunks::Chunks;
@@ -10,6 +9,7 @@ use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use reduce_kernels::{Call, Collective};
 
 /// Chunks that a rank may be ahead of its own reading.
 const AHEAD: usize = 16;
@@ -133,7 +133,7 @@ impl<'a> Reduce<'a> {
             unsafe { fold(op, self.call.datatype, to, from, bytes) };
         }
         if self.done == 0 {
-            ring.all_have_reached(span.step);
+            ring.all_have_reached(span.step());
         }
         ring.consumed(span.end());
         self.done += 1;

@@ -1,16 +1,19 @@
-//! Reduce and allreduce of small vectors in one step: each rank publishes its vector beside its flag
-//! or in one cell; the root, or every rank, reads all of them and reduces in rank order. One flag's way.
+//! Reduce and allreduce of small vectors in one step: each rank publishes its vector beside its flag, in its
+//! slot's annex, or in one cell; the root, or every rank, reads all of them and reduces in rank order. One
+//! flag's way.
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
-use crate::call::{Call, Collective};
-use crate::coll::sm::fold::fold;
+use std::borrow::Borrow;
+
+use crate::coll::sm::fold::fold_elements;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use reduce_kernels::{Call, Collective};
 
 #[derive(Debug)]
-pub(crate) struct Reduce<'a> {
-    call: Call<'a>,
+pub(crate) struct Reduce<C> {
+    call: C,
     span: Span,
     announced: bool,
     next: usize,
@@ -18,23 +21,25 @@ pub(crate) struct Reduce<'a> {
     waited: bool,
 }
 
-impl<'a> Reduce<'a> {
+impl<'a, C: Borrow<Call<'a>>> Reduce<C> {
     #[inline]
-    pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
+    pub(crate) fn new(ring: &mut Ring, given: C) -> Self {
+        let call = given.borrow();
         let span = ring.take_payload(call.bytes());
         // Nobody reads what the root of a reduce has.
         let announced = call.collective == Collective::Reduce && ring.rank() == call.root;
         if announced {
             ring.record();
         }
-        Self { call, span, announced, next: 0, waited: false }
+        Self { call: given, span, announced, next: 0, waited: false }
     }
 
     /// Reduces what all ranks have published.
     #[inline]
     fn finish(&self, ring: &mut Ring) {
-        let Some(op) = &self.call.op else { return };
-        let (own, bytes) = (self.call.send, self.call.bytes());
+        let call = self.call.borrow();
+        let Some(op) = &call.op else { return };
+        let (own, bytes) = (call.send, call.bytes());
         let pair;
         let from = if let [peer] = *ring.peers() {
             let theirs = ring.payload(peer, self.span, bytes);
@@ -45,21 +50,23 @@ impl<'a> Reduce<'a> {
         };
         // SAFETY: every rank has published as many bytes (same signature) and keeps them until this
         // rank leaves; `recv` is this rank's, valid for as many, and may only be `send`.
-        unsafe { fold(op, self.call.datatype, self.call.recv, from, bytes) };
+        unsafe { fold_elements(op, call.datatype, call.recv, from, call.count) };
     }
 }
 
-impl Progress for Reduce<'_> {
-    #[inline]
+impl<'a, C: Borrow<Call<'a>>> Progress for Reduce<C> {
+    #[inline(always)] // its outcome is a long type: polled in place, it stays in registers
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
-        let everywhere = self.call.collective == Collective::Allreduce;
-        let receives = everywhere || ring.rank() == self.call.root;
+        let call = self.call.borrow();
+        let everywhere = call.collective == Collective::Allreduce;
+        let receives = everywhere || ring.rank() == call.root;
         if !self.announced {
             wait_for!(ring.may_write(self.span)?);
             // SAFETY: just allowed, not yet published; the span was taken for the call's bytes, which
             // `send` holds.
-            unsafe { ring.put_payload(self.span, self.call.send, self.call.bytes()) };
+            unsafe { ring.put_payload(self.span, call.send, call.bytes()) };
             ring.publish_and_record(self.span);
+            ring.expect_another(call.bytes());
             self.announced = true;
         }
         if receives {
@@ -72,7 +79,7 @@ impl Progress for Reduce<'_> {
                 ring.prefetch_ahead_of_all(self.span);
             }
             self.finish(ring);
-            ring.all_have_reached(self.span.step);
+            ring.all_have_reached(self.span.step());
         }
         ring.leave();
         Ok(Poll::Ready(()))

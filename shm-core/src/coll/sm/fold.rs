@@ -3,7 +3,7 @@
 
 use reduce_kernels::{Datatype, Op, kernel};
 
-use crate::call::{Call, Collective};
+use reduce_kernels::{Call, Collective};
 
 /// `to = from[0] op from[1] op ...`, element by element.
 ///
@@ -15,7 +15,16 @@ use crate::call::{Call, Collective};
 /// `to` may be one of `from`; else it overlaps none of them.
 #[inline]
 pub(crate) unsafe fn fold(op: &Op, datatype: Datatype, to: *mut u8, from: &[*const u8], bytes: usize) {
-    let count = bytes / datatype.size();
+    // SAFETY: the caller's promise.
+    unsafe { fold_elements(op, datatype, to, from, bytes / datatype.size()) }
+}
+
+/// As [`fold`], for who knows the number of elements: it saves a division.
+///
+/// # Safety
+/// As for [`fold`], with `count` elements for its bytes.
+#[inline]
+pub(crate) unsafe fn fold_elements(op: &Op, datatype: Datatype, to: *mut u8, from: &[*const u8], count: usize) {
     match op {
         Op::Builtin(operator) => {
             let Some(kernel) = kernel(datatype, *operator) else {
@@ -30,20 +39,21 @@ pub(crate) unsafe fn fold(op: &Op, datatype: Datatype, to: *mut u8, from: &[*con
             }
         }
         // SAFETY: the same promise.
-        Op::User(user) => unsafe { fold_user(user, datatype, to, from, bytes) },
+        Op::User(user) => unsafe { fold_user(user, datatype, to, from, count) },
     }
 }
 
 /// # Safety
-/// As for [`fold`].
+/// As for [`fold_elements`].
 #[cold]
 unsafe fn fold_user(
     user: &reduce_kernels::UserOperator,
     datatype: Datatype,
     to: *mut u8,
     from: &[*const u8],
-    bytes: usize,
+    count: usize,
 ) {
+    let bytes = count * datatype.size();
     let Some((last, others)) = from.split_last() else { return };
     // `to` is overwritten first, so a source that it is must be kept elsewhere. Words keep it aligned.
     let mut kept: Vec<u64> = Vec::new();
@@ -59,7 +69,7 @@ unsafe fn fold_user(
         let source = if aliased && source.addr() == to.addr() { kept.as_ptr().cast() } else { source };
         let guard = EndOnPanic;
         // SAFETY: valid for `count` elements each and disjoint: an aliased source was replaced.
-        unsafe { user.apply(source, to, bytes / datatype.size(), datatype) };
+        unsafe { user.apply(source, to, count, datatype) };
         std::mem::forget(guard);
     }
 }

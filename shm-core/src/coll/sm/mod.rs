@@ -3,43 +3,57 @@
 //!
 //! | form | payload | steps | who reads whom |
 //! |---|---|---|---|
-//! | `flat` | beside the flag, or one cell | 1 | all read the root, or the root reads all, or all read all |
-//! | `tree` | beside the flag | 1 or 2 | radix-8 trees, for many ranks |
+//! | `flat` | beside the flag, in the slot's annex, or in one cell | 1 | all read the root, or the root reads all, or all read all |
+//! | `tree` | beside the flag | 1 or 2 | radix-8 trees, which follow the machine's levels, for many ranks |
+//! | `tree` of long bcasts | cells | 1 a chunk | leaders hand on to those near them, where there are several levels |
 //! | `direct` | cells | 1 a chunk | as `flat`, pipelined by chunks |
 //! | `slice` | cells | 2 a chunk | each rank reduces its slice of every chunk from all ranks' cells |
+//! | `ring` | cells | a chunk as many as ranks | each rank adds to the sums of the one before it, a slice after the other |
 
 mod barrier;
 mod bcast;
 mod choice;
 mod chunks;
 mod direct;
+mod family;
 mod flat;
 mod fold;
+mod form;
+mod reasons;
+mod relay;
+mod rounds;
 mod slice;
+mod sliced;
+mod table;
 mod tree;
 
-use crate::call::{Call, Collective};
 use crate::coll::{Poll, Progress};
 use crate::error::Result;
 use crate::ring::Ring;
+use crate::segment::layout::INLINE_BYTES;
 use crate::waiting::carry_out;
-pub use choice::Form;
 pub(crate) use choice::Terms;
-pub(crate) use chunks::{Cut, CutBecause, LEAST_BYTES, MOST_BYTES};
-pub(crate) use slice::Shares;
+pub(crate) use chunks::{Cut, CutBecause};
+pub(crate) use family::{Families, Family};
+pub use form::Form;
+use reduce_kernels::{Call, Collective};
+pub(crate) use slice::{News, Shares};
+pub(crate) use table::{LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
 
 /// Chooses the form from what all ranks know alike: ranks, sizes and settings.
 #[inline]
 pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
-    ring.terms().decide(call.collective, call.bytes()).form()
+    let keeps_order = || call.op.as_ref().is_some_and(|op| !op.is_commutative());
+    ring.terms().decide(call.collective, call.bytes(), keeps_order).form()
 }
 
 /// True if `form` works on ranks' own buffers where these can be reached.
-pub(crate) fn lends(form: Form, collective: Collective, in_place: bool) -> bool {
+pub(crate) fn lends(form: Form, collective: Collective, bytes: usize, in_place: bool) -> bool {
     match form {
-        Form::Alone | Form::Flat | Form::Tree => false,
+        Form::Alone | Form::Flat => false,
+        Form::Tree => bytes > INLINE_BYTES,
         Form::Direct => collective == Collective::Bcast || direct::may_lend(collective, in_place),
-        Form::Slice => true,
+        Form::Slice | Form::Ring => true,
     }
 }
 
@@ -50,13 +64,15 @@ pub(crate) enum Operation<'a> {
     Done,
     FlatBarrier(barrier::Flat),
     TreeBarrier(barrier::Dissemination),
-    FlatBcast(bcast::Flat<'a>),
+    FlatBcast(bcast::Flat<Call<'a>>),
     TreeBcast(tree::Bcast<'a>),
     CellBcast(bcast::Pipelined<'a>),
-    FlatReduce(flat::Reduce<'a>),
+    RelayedBcast(relay::Bcast<'a>),
+    FlatReduce(flat::Reduce<Call<'a>>),
     TreeReduce(tree::Reduce<'a>),
     DirectReduce(direct::Reduce<'a>),
     SliceReduce(slice::Reduce<'a>),
+    RingReduce(rounds::Reduce<'a>),
 }
 
 impl<'a> Operation<'a> {
@@ -70,15 +86,22 @@ impl<'a> Operation<'a> {
                 fold::alone(&call);
                 Self::Done
             }
+            (Collective::Barrier, Form::Tree) if ring.follows_levels() => {
+                Self::TreeReduce(tree::Reduce::new(ring, call))
+            }
             (Collective::Barrier, Form::Tree) => Self::TreeBarrier(barrier::Dissemination::new(ring)),
             (Collective::Barrier, _) => Self::FlatBarrier(barrier::Flat::new(ring)),
             (Collective::Bcast, Form::Flat) => Self::FlatBcast(bcast::Flat::new(ring, call)),
+            (Collective::Bcast, Form::Tree) if call.bytes() > INLINE_BYTES => {
+                Self::RelayedBcast(relay::Bcast::new(ring, call))
+            }
             (Collective::Bcast, Form::Tree) => Self::TreeBcast(tree::Bcast::new(ring, call)),
             (Collective::Bcast, _) => Self::CellBcast(bcast::Pipelined::new(ring, call)),
             (_, Form::Flat) => Self::FlatReduce(flat::Reduce::new(ring, call)),
             (_, Form::Tree) => Self::TreeReduce(tree::Reduce::new(ring, call)),
             (_, Form::Direct) => Self::DirectReduce(direct::Reduce::new(ring, call)),
             (_, Form::Slice) => Self::SliceReduce(slice::Reduce::new(ring, call)),
+            (_, Form::Ring) => Self::RingReduce(rounds::Reduce::new(ring, call)),
         }
     }
 }
@@ -87,9 +110,11 @@ impl<'a> Operation<'a> {
 ///
 /// The small forms are driven as what they are, without the enumeration's size and branches.
 #[inline]
-pub(crate) fn run(ring: &mut Ring, call: Call<'_>, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-    if choose(ring, &call) != Form::Flat {
-        let operation = Operation::begin(ring, call);
+pub(crate) fn run(ring: &mut Ring, call: &Call<'_>, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    if choose(ring, call) != Form::Flat {
+        #[allow(unsafe_code)] // a call that is lent is carried out as one of one's own
+        // SAFETY: the lent one is not begun, and this one is completed or given up when this function returns.
+        let operation = Operation::begin(ring, unsafe { call.again() });
         return carry_out(ring, operation, idle);
     }
     ring.enter(call.signature());
@@ -119,10 +144,12 @@ impl Progress for Operation<'_> {
             Self::FlatBcast(op) => op.poll(ring),
             Self::TreeBcast(op) => op.poll(ring),
             Self::CellBcast(op) => op.poll(ring),
+            Self::RelayedBcast(op) => op.poll(ring),
             Self::FlatReduce(op) => op.poll(ring),
             Self::TreeReduce(op) => op.poll(ring),
             Self::DirectReduce(op) => op.poll(ring),
             Self::SliceReduce(op) => op.poll(ring),
+            Self::RingReduce(op) => op.poll(ring),
         }
     }
 
@@ -134,10 +161,12 @@ impl Progress for Operation<'_> {
             Self::FlatBcast(op) => op.awaits(ring),
             Self::TreeBcast(op) => op.awaits(ring),
             Self::CellBcast(op) => op.awaits(ring),
+            Self::RelayedBcast(op) => op.awaits(ring),
             Self::FlatReduce(op) => op.awaits(ring),
             Self::TreeReduce(op) => op.awaits(ring),
             Self::DirectReduce(op) => op.awaits(ring),
             Self::SliceReduce(op) => op.awaits(ring),
+            Self::RingReduce(op) => op.awaits(ring),
         }
     }
 }

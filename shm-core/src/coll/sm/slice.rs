@@ -6,23 +6,19 @@
 
 use std::ops::Range;
 
-use crate::call::{Call, Collective};
-use crate::coll::operands::Operands;
-use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
+use crate::coll::sm::sliced::Sliced;
+use crate::coll::sm::table::Reducers;
 use crate::coll::sm::{Form, Terms};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::{copy, copy_past_caches};
+use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use reduce_kernels::{Call, Collective};
 
 /// Chunks that a rank may be ahead of its own gathering.
 const AHEAD: usize = 16;
-
-/// Shorter vectors stay in the second caches: there a line that peers have read costs more to write again
-/// than a copy through cells.
-const LEND_RESULTS_BYTES: usize = 1 << 20;
 
 /// Who reduces a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,55 +27,67 @@ pub(crate) enum Shares {
     Slices,
     /// The root all of it: where few ranks reduce through cells, sharing out costs more than it saves.
     Root,
-    /// Each of two ranks all of it for itself: no line of a result is read by one and written by the other.
+    /// Each rank all of it for itself: no line of a result is read by one and written by the other.
     Everybody,
-    /// Known when all ranks' news are: for a reduce, slices if all vectors are reached where they are, else
-    /// the root; for an allreduce, everybody if that and none is in place, else slices.
+    /// Every rank its slice, of which it writes the result to all ranks' vectors, which all can map: nothing is
+    /// left to gather, and a line of a result is always written by the same rank.
+    ForAll,
+    /// Known when all ranks' news are.
     Unknown,
 }
 
 impl Shares {
     /// What a rank knows of it before the others' news.
     fn at_first(terms: &Terms, collective: Collective, bytes: usize, own_are_reached: bool) -> Self {
-        match collective {
-            Collective::Reduce if terms.root_keeps_up() && own_are_reached => Self::Unknown,
-            Collective::Reduce if terms.root_keeps_up() => Self::Root,
-            Collective::Allreduce if terms.ranks == 2 && own_are_reached && !terms.is_beyond_caches(bytes) => {
-                Self::Unknown
-            }
+        match terms.reducers(collective) {
+            Reducers::RootThroughCells if !own_are_reached => Self::Root,
+            Reducers::RootThroughCells => Self::Unknown,
+            Reducers::Everybody if terms.keeps_both_in_cache(bytes) => Self::Unknown,
+            _ if own_are_reached && terms.writes_for_all(collective, bytes) => Self::Unknown,
             _ => Self::Slices,
         }
     }
 
-    /// What all ranks conclude from all ranks' news, where it was not known.
-    fn after_news(collective: Collective, all_are_reached: bool, any_in_place: bool) -> Self {
-        match collective {
-            Collective::Reduce if !all_are_reached => Self::Root,
-            Collective::Reduce => Self::Slices,
-            _ if all_are_reached && !any_in_place => Self::Everybody,
+    /// What all ranks conclude from all ranks' news, where it was not known. A vector that is in place and lent must
+    /// not be read by all, as its owner would overwrite it.
+    fn after_news(terms: &Terms, collective: Collective, bytes: usize, news: News) -> Self {
+        match terms.reducers(collective) {
+            Reducers::RootThroughCells if news.all_are_reached => Self::Slices,
+            Reducers::RootThroughCells => Self::Root,
+            _ if news.all_are_mapped && terms.writes_for_all(collective, bytes) => Self::ForAll,
+            Reducers::Everybody if !news.any_is_lent_in_place && terms.keeps_both_in_cache(bytes) => Self::Everybody,
             _ => Self::Slices,
         }
     }
 
-    /// Where all ranks' vectors are reached or none is.
-    pub(crate) fn where_alike(
-        terms: &Terms,
-        collective: Collective,
-        bytes: usize,
-        reached: bool,
-        in_place: bool,
-    ) -> Self {
-        match Self::at_first(terms, collective, bytes, reached) {
-            Self::Unknown => Self::after_news(collective, reached, in_place),
+    /// Where all ranks' vectors are alike.
+    pub(crate) fn where_alike(terms: &Terms, collective: Collective, bytes: usize, news: News) -> Self {
+        match Self::at_first(terms, collective, bytes, news.all_are_reached) {
+            Self::Unknown => Self::after_news(terms, collective, bytes, news),
             known => known,
         }
     }
+
+    /// True if a rank needs the others' results of a chunk before it has its own.
+    fn awaits_results(self) -> bool {
+        matches!(self, Self::Slices | Self::ForAll)
+    }
 }
+
+/// What all ranks know of all ranks' vectors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct News {
+    pub(crate) all_are_reached: bool,
+    pub(crate) all_are_mapped: bool,
+    pub(crate) any_is_lent_in_place: bool,
+}
+
+/// What is reduced between two copies to other ranks' vectors: the first cache holds it.
+const FOR_ALL_BYTES: usize = 8192;
 
 #[derive(Debug)]
 pub(crate) struct Reduce<'a> {
-    call: Call<'a>,
-    chunks: Chunks,
+    sliced: Sliced<'a>,
     /// Chunks whose steps are taken; their spans (parts, results), by chunk modulo `AHEAD`.
     taken: usize,
     spans: [(Span, Span); AHEAD],
@@ -93,26 +101,16 @@ pub(crate) struct Reduce<'a> {
     next_part: usize,
     /// Index of the peer whose result of chunk `done` is taken next.
     next_result: usize,
-    receives: bool,
     shares: Shares,
-    operands: Operands,
-    /// Results are gathered from where they were reduced to, if that is reached at all.
-    lends_results: bool,
-    /// Index of the peer that is seen next to have gone on, where this rank's vectors are lent.
-    seen: usize,
 }
 
 impl<'a> Reduce<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        let chunks = Chunks::new(ring, &call, Form::Slice);
-        let receives = call.receives(ring.rank());
-        // In place too: a slice of `recv` is written only when its owner has reduced it.
-        let operands = Operands::new(ring, &call, true);
-        let shares = Shares::at_first(ring.terms(), call.collective, call.bytes(), operands.own_are_reached());
-        let lends_results = call.collective == Collective::Reduce || call.bytes() >= LEND_RESULTS_BYTES;
+        let sliced = Sliced::new(ring, call, Form::Slice);
+        let (collective, bytes) = (sliced.call.collective, sliced.call.bytes());
+        let shares = Shares::at_first(ring.terms(), collective, bytes, sliced.operands.own_are_reached());
         Self {
-            call,
-            chunks,
+            sliced,
             taken: 0,
             spans: [(Span::default(), Span::default()); AHEAD],
             put: 0,
@@ -120,38 +118,43 @@ impl<'a> Reduce<'a> {
             done: 0,
             next_part: 0,
             next_result: 0,
-            receives,
             shares,
-            operands,
-            lends_results,
-            seen: 0,
         }
     }
 
     /// The steps of `chunk`; all ranks take them in the order of chunks.
     fn spans(&mut self, ring: &mut Ring, chunk: usize) -> (Span, Span) {
         if chunk == self.taken {
-            let parts = ring.take(self.chunks.bytes(chunk));
-            let results = ring.take(self.chunks.largest_slice(chunk, ring.size()));
+            let parts = ring.take(self.sliced.chunks.bytes(chunk));
+            let results = ring.take(self.sliced.chunks.largest_slice(chunk, ring.size()));
             self.spans[chunk % AHEAD] = (parts, results);
             self.taken += 1;
         }
         self.spans[chunk % AHEAD]
     }
 
-    /// What `rank` reduces of `chunk`, counted from the chunk's start.
-    fn share(&self, ring: &Ring, chunk: usize, rank: usize) -> Range<usize> {
+    /// What this rank reduces of `chunk`, counted from the chunk's start.
+    fn share(&self, ring: &Ring, chunk: usize) -> Range<usize> {
         match self.shares {
-            Shares::Root if rank == self.call.root => 0..self.chunks.bytes(chunk),
-            Shares::Root => 0..0,
-            Shares::Everybody => 0..self.chunks.bytes(chunk),
-            Shares::Slices | Shares::Unknown => self.chunks.slice(chunk, rank, ring.size()),
+            Shares::Root if !self.sliced.receives => 0..0,
+            Shares::Root | Shares::Everybody => 0..self.sliced.chunks.bytes(chunk),
+            Shares::Slices | Shares::ForAll | Shares::Unknown => {
+                self.sliced.chunks.slice(chunk, ring.rank(), ring.size())
+            }
+        }
+    }
+
+    /// What no other rank reads of this rank's part of `chunk`.
+    fn own_alone(&self, ring: &Ring, chunk: usize) -> Range<usize> {
+        match self.shares {
+            Shares::Slices | Shares::ForAll | Shares::Root => self.share(ring, chunk),
+            Shares::Everybody | Shares::Unknown => 0..0,
         }
     }
 
     /// Publishes the next chunk without what this rank reduces of it, if the ring has room.
     fn put(&mut self, ring: &mut Ring) -> Result<bool> {
-        if self.put == self.chunks.number() || self.put == self.done + AHEAD {
+        if self.put == self.sliced.chunks.number() || self.put == self.done + AHEAD {
             return Ok(false);
         }
         let (parts, _) = self.spans(ring, self.put);
@@ -159,18 +162,18 @@ impl<'a> Reduce<'a> {
             return Ok(false);
         }
         if self.put == 0 {
-            self.operands.tell(ring, &self.call, parts);
+            self.sliced.operands.tell(ring, &self.sliced.call, parts);
         }
-        if self.operands.own_are_reached() {
+        if self.sliced.operands.own_are_reached() {
             ring.publish(parts);
             self.put += 1;
             return Ok(true);
         }
-        let own = self.share(ring, self.put, ring.rank());
-        let offset = self.chunks.offset(self.put);
-        for part in [0..own.start, own.end..self.chunks.bytes(self.put)] {
+        let own = self.own_alone(ring, self.put);
+        let offset = self.sliced.chunks.offset(self.put);
+        for part in [0..own.start, own.end..self.sliced.chunks.bytes(self.put)] {
             // SAFETY: in the call's buffer, whose length the chunks were cut from.
-            let from = unsafe { self.call.send.add(offset + part.start) };
+            let from = unsafe { self.sliced.call.send.add(offset + part.start) };
             // SAFETY: just allowed, not yet published; the span was taken for the whole chunk.
             unsafe { ring.put_cells(parts, part.start, from, part.len()) };
         }
@@ -185,7 +188,7 @@ impl<'a> Reduce<'a> {
             return Ok(false);
         }
         let (parts, results) = self.spans(ring, self.reduced);
-        if self.shares == Shares::Root && !self.receives {
+        if self.shares == Shares::Root && !self.sliced.receives {
             return Ok(self.finish_chunk(ring, results));
         }
         if !ring.published_by_all(parts, &mut self.next_part)? {
@@ -195,17 +198,22 @@ impl<'a> Reduce<'a> {
             return Ok(false);
         }
         if self.reduced == 0 {
-            self.operands.learn_all(ring, parts)?;
-            ring.all_have_reached(parts.step);
+            self.sliced.operands.learn_all(ring, parts)?;
+            ring.all_have_reached(parts.step());
             if self.shares == Shares::Unknown {
-                let in_place = self.operands.any_in_place(ring, &self.call);
-                self.shares = Shares::after_news(self.call.collective, self.operands.all_are_reached(ring), in_place);
+                let Sliced { call, operands, .. } = &self.sliced;
+                let news = News {
+                    all_are_reached: operands.all_are_reached(ring),
+                    all_are_mapped: operands.all_are_mapped(ring, call),
+                    any_is_lent_in_place: operands.any_is_lent_in_place(ring, call),
+                };
+                self.shares = Shares::after_news(ring.terms(), call.collective, call.bytes(), news);
                 return Ok(true);
             }
         }
-        let share = self.share(ring, self.reduced, ring.rank());
+        let share = self.share(ring, self.reduced);
         self.reduce_share(ring, parts, results, share)?;
-        if self.shares == Shares::Slices {
+        if self.shares.awaits_results() {
             ring.publish(results);
         }
         Ok(self.finish_chunk(ring, results))
@@ -215,7 +223,7 @@ impl<'a> Reduce<'a> {
     fn finish_chunk(&mut self, ring: &mut Ring, results: Span) -> bool {
         self.reduced += 1;
         self.next_part = 0;
-        if !self.receives || self.shares != Shares::Slices {
+        if !self.sliced.receives || !self.shares.awaits_results() {
             ring.consumed(results.end());
             self.done = self.reduced;
         }
@@ -223,36 +231,36 @@ impl<'a> Reduce<'a> {
     }
 
     fn reduce_share(&mut self, ring: &mut Ring, parts: Span, results: Span, slice: Range<usize>) -> Result<()> {
-        let Some(op) = &self.call.op else { return Ok(()) };
-        let at = self.chunks.offset(self.reduced) + slice.start;
-        // SAFETY: in the call's buffer.
-        let own = unsafe { self.call.send.add(at) };
-        let cells = ring.cells(ring.rank(), results);
-        let result = if self.receives {
-            // SAFETY: in the call's buffer, which this rank has because it receives.
-            unsafe { self.call.recv.add(at) }
-        } else {
-            // The root's own buffer, if it is mapped here.
-            self.operands.mapped_recv(self.call.root).map_or(cells, |recv| recv.wrapping_add(at))
-        };
-        let _at_work = self.operands.reach_out(ring)?;
-        let from = self.operands.sources(ring, parts, slice.start, own, at, slice.len())?;
-        // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
-        // nobody reads the result's cells until they are published, and they are no source; a `recv` is
-        // the `send` of its own rank, of which nobody else reads this slice, or apart from all sources.
-        unsafe { fold(op, self.call.datatype, result, from, slice.len()) };
-        if !self.receives
-            && let Some(Access::Kernel(recv)) = self.operands.recv(self.call.root)
-        {
-            // SAFETY: the result was just written to the cells; the root leaves this slice of its vector to
-            // this rank.
-            unsafe { recv.write(at, result, slice.len()) }?;
-        }
-        let is_lent = self.lends_results && self.operands.own_are_reached();
-        let is_awaited = self.call.collective == Collective::Allreduce && self.shares == Shares::Slices;
-        if is_awaited && !is_lent {
-            // SAFETY: allowed before this was called, not yet published; the span was taken for a slice.
-            unsafe { ring.put_cells(results, 0, result, slice.len()) };
+        let sliced = &mut self.sliced;
+        let Some(op) = &sliced.call.op else { return Ok(()) };
+        let _at_work = sliced.operands.reach_out(ring)?;
+        let is_for_all = self.shares == Shares::ForAll;
+        let step = if is_for_all { FOR_ALL_BYTES } else { slice.len().max(1) };
+        for start in slice.clone().step_by(step) {
+            let bytes = step.min(slice.end - start);
+            let at = sliced.chunks.offset(self.reduced) + start;
+            // SAFETY: in the call's buffer.
+            let own = unsafe { sliced.call.send.add(at) };
+            let result = sliced.place(ring, results, at);
+            let from = sliced.operands.sources(ring, parts, start, own, at, bytes)?;
+            // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
+            // nobody reads the result's cells until they are published, and they are no source; a `recv` is
+            // the `send` of its own rank, of which nobody else reads this slice, or apart from all sources.
+            unsafe { fold(op, sliced.call.datatype, result, from, bytes) };
+            for recv in ring.peers().iter().filter(|_| is_for_all).filter_map(|&peer| sliced.operands.recv(peer)) {
+                match recv {
+                    // SAFETY: the peer has as many bytes there and leaves this slice of them to this rank, which was
+                    // the only one to read them; they overlap no buffer of this rank.
+                    Access::Mapped(recv) => unsafe { copy(recv.wrapping_add(at), result, bytes) },
+                    // SAFETY: the same.
+                    Access::Kernel(recv) => unsafe { recv.write(at, result, bytes) }?,
+                }
+            }
+            if self.shares == Shares::Slices {
+                // SAFETY: allowed before this was called, not yet published; the span was taken for a slice, which
+                // was just reduced to `result`.
+                unsafe { sliced.deliver(ring, results, at, result, bytes) }?;
+            }
         }
         Ok(())
     }
@@ -267,46 +275,15 @@ impl<'a> Reduce<'a> {
             if !ring.published(peer, results)? {
                 return Ok(false);
             }
-            self.gather_slice(ring, peer, results)?;
+            if self.shares == Shares::Slices {
+                self.sliced.gather(ring, self.done, peer, results)?;
+            }
             self.next_result += 1;
         }
         ring.consumed(results.end());
         self.done += 1;
         self.next_result = 0;
         Ok(true)
-    }
-
-    /// Copies the slice of chunk `done` that `peer` has reduced, unless it has put it here itself.
-    fn gather_slice(&self, ring: &Ring, peer: usize, results: Span) -> Result<()> {
-        let slice = self.chunks.slice(self.done, peer, ring.size());
-        let at = self.chunks.offset(self.done) + slice.start;
-        // SAFETY: in the call's buffer, which this rank has because it receives.
-        let to = unsafe { self.call.recv.add(at) };
-        let from = if self.call.collective == Collective::Allreduce {
-            self.operands.recv(peer).filter(|_| self.lends_results)
-        } else if self.operands.own_are_reached() {
-            return Ok(());
-        } else {
-            None
-        };
-        let _at_work = from.is_some().then(|| ring.reach_out()).transpose()?;
-        let copy_out = if ring.terms().is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
-        match from {
-            // SAFETY: published, and kept until this rank has consumed the span.
-            None => unsafe { copy_out(to, ring.cells(peer, results), slice.len()) },
-            // SAFETY: the peer has published this slice of its result and writes it no more, and leaves only
-            // when this rank has consumed the span.
-            Some(Access::Mapped(recv)) => unsafe { copy_out(to, recv.wrapping_add(at), slice.len()) },
-            // SAFETY: the same.
-            Some(Access::Kernel(recv)) => unsafe { recv.read(at, to, slice.len()) }?,
-        }
-        Ok(())
-    }
-
-    /// True once nobody reads this rank's vectors where they are any more.
-    fn is_given_back(&mut self, ring: &Ring) -> bool {
-        let end = self.spans[(self.taken - 1) % AHEAD].1.end();
-        !self.operands.own_are_reached() || ring.consumed_by_all(end, &mut self.seen)
     }
 }
 
@@ -316,8 +293,9 @@ impl Progress for Reduce<'_> {
             let put = self.put(ring)?;
             let reduced = self.reduce(ring)?;
             let gathered = self.gather(ring)?;
-            if self.done == self.chunks.number() {
-                wait_for!(self.is_given_back(ring));
+            if self.done == self.sliced.chunks.number() {
+                let end = self.spans[(self.taken - 1) % AHEAD].1.end();
+                wait_for!(self.sliced.is_given_back(ring, end));
                 ring.leave();
                 return Ok(Poll::Ready(()));
             }
@@ -328,8 +306,8 @@ impl Progress for Reduce<'_> {
     }
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {
-        if self.done == self.chunks.number() {
-            return ring.peers().get(self.seen).copied();
+        if self.done == self.sliced.chunks.number() {
+            return self.sliced.awaited_last(ring);
         }
         let gathering = self.done < self.reduced;
         let next = if gathering { self.next_result } else { self.next_part };

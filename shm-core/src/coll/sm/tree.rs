@@ -1,57 +1,57 @@
-//! Small bcast, reduce and allreduce along trees, for many ranks with a core each: the flags of a
-//! few neighbours a level instead of everybody's.
+//! Barrier and small bcast, reduce and allreduce along trees, for many ranks with a core each: the flags of a
+//! few neighbours a level instead of everybody's. Trees follow the machine's levels where it has several.
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
-use crate::call::{Call, Collective};
+use std::rc::Rc;
+
+use crate::coll::sm::family::Family;
 use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use crate::segment::layout::INLINE_WORDS;
-use crate::tree::{children, parent};
-
-/// Flags that one rank reads at a level.
-const RADIX: usize = 8;
+use reduce_kernels::{Call, Collective, Op};
 
 /// One step: each rank hands on what it has from its parent.
 #[derive(Debug)]
 pub(crate) struct Bcast<'a> {
     call: Call<'a>,
     span: Span,
-    awaits: Option<usize>,
+    family: Rc<Family>,
     received: bool,
 }
 
 impl<'a> Bcast<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        let span = ring.take(0);
-        Self::down(ring, call, span)
+        let (span, family) = (ring.take(0), ring.family(call.root));
+        Self::down(family, call, span)
     }
 
-    fn down(ring: &Ring, call: Call<'a>, span: Span) -> Self {
-        let (size, root) = (ring.size(), call.root);
-        let up = parent((ring.rank() + size - root) % size, RADIX);
-        Self { awaits: up.map(|up| (up + root) % size), received: up.is_none(), call, span }
+    fn down(family: Rc<Family>, call: Call<'a>, span: Span) -> Self {
+        Self { received: family.parent.is_none(), family, call, span }
     }
 
     /// Receives and hands on, without leaving the operation.
     fn advance(&mut self, ring: &mut Ring) -> Result<Poll> {
-        let (size, bytes) = (ring.size(), self.call.bytes());
-        if let (false, Some(up)) = (self.received, self.awaits) {
-            wait_for!(ring.published(up, self.span)?);
+        let bytes = self.call.bytes();
+        if let (false, Some(parent)) = (self.received, self.family.parent) {
+            wait_for!(ring.published(parent, self.span)?);
             // SAFETY: the parent has published `bytes` and keeps them until this rank leaves; the
             // call's buffer is valid for writing them.
-            unsafe { self.call.recv.copy_from_nonoverlapping(ring.inline(up, self.span), bytes) };
+            unsafe { self.call.recv.copy_from_nonoverlapping(ring.inline(parent, self.span), bytes) };
             self.received = true;
         }
-        let relative = (ring.rank() + size - self.call.root) % size;
-        if children(relative, size, RADIX).next().is_some() {
+        if !self.family.children.is_empty() {
             wait_for!(ring.may_write(self.span)?);
             // SAFETY: just allowed, not yet published; at most INLINE_BYTES by the choice of the form.
             unsafe { ring.put_inline(self.span, self.call.recv, bytes) };
             ring.publish(self.span);
         }
         Ok(Poll::Ready(()))
+    }
+
+    fn awaited(&self) -> Option<usize> {
+        self.family.parent.filter(|_| !self.received)
     }
 }
 
@@ -65,20 +65,20 @@ impl Progress for Bcast<'_> {
     }
 
     fn awaits(&self, _: &Ring) -> Option<usize> {
-        self.awaits
+        self.awaited()
     }
 }
 
-/// Up the tree to rank 0, then to the root (one more flag), or down the tree to all.
+/// Up the tree to its top; then to the root (one more flag), if that is another, or down the tree to all.
 #[derive(Debug)]
 pub(crate) struct Reduce<'a> {
     call: Call<'a>,
+    family: Rc<Family>,
     up: Span,
     down: Span,
     /// Children that have been seen.
     seen: usize,
     stage: Stage<'a>,
-    awaits: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -89,26 +89,34 @@ enum Stage<'a> {
 }
 
 impl<'a> Reduce<'a> {
+    /// The top is rank 0, unless the tree follows the machine and the operator commutes: then it is the root.
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
         let (up, down) = (ring.take(0), ring.take(0));
-        Self { call, up, down, seen: 0, stage: Stage::Up, awaits: None }
+        let commutes = call.op.as_ref().is_none_or(Op::is_commutative);
+        let family = match (ring.follows_levels(), commutes) {
+            (true, true) => ring.family(call.root),
+            (true, false) => ring.family_in_order(),
+            (false, _) => ring.family(0),
+        };
+        Self { call, family, up, down, seen: 0, stage: Stage::Up }
+    }
+
+    fn gives_to_all(&self) -> bool {
+        self.call.collective != Collective::Reduce
     }
 
     /// Waits for the children, reduces, publishes the partial result.
     fn go_up(&mut self, ring: &mut Ring) -> Result<Poll> {
-        let (rank, size) = (ring.rank(), ring.size());
-        for child in children(rank, size, RADIX).skip(self.seen) {
-            self.awaits = Some(child);
+        while let Some(&child) = self.family.children.get(self.seen) {
             wait_for!(ring.published(child, self.up)?);
             self.seen += 1;
         }
-        self.awaits = None;
         wait_for!(ring.may_write(self.up)?);
         let bytes = self.call.bytes();
         let mut partial = [0u64; INLINE_WORDS];
         let partial = partial.as_mut_ptr().cast::<u8>();
         if let Some(op) = &self.call.op {
-            let from = ring.inline_sources(self.up, self.call.send, children(rank, size, RADIX));
+            let from = ring.inline_sources(self.up, self.call.send, self.family.children.iter().copied());
             // SAFETY: the children have published `bytes` each and keep them until this rank leaves;
             // `partial` is this function's own and has room, by the choice of the form.
             unsafe { fold(op, self.call.datatype, partial, from, bytes) };
@@ -116,12 +124,19 @@ impl<'a> Reduce<'a> {
         // SAFETY: just allowed, not yet published; `partial` holds `bytes`.
         unsafe { ring.put_inline(self.up, partial, bytes) };
         ring.publish(self.up);
-        let receives_here = rank == 0 && (self.call.collective == Collective::Allreduce || self.call.root == 0);
-        if receives_here {
+        let is_top = self.family.parent.is_none();
+        if is_top && (self.gives_to_all() || self.call.root == ring.rank()) {
             // SAFETY: this rank's result buffer, valid for `bytes`.
             unsafe { self.call.recv.copy_from_nonoverlapping(partial, bytes) };
         }
         Ok(Poll::Ready(()))
+    }
+}
+
+impl Reduce<'_> {
+    /// Where the root finds the result, unless it is the top itself; only ever rank 0.
+    fn top_that_is_not_this(&self, ring: &Ring) -> Option<usize> {
+        (ring.rank() == self.call.root && self.family.parent.is_some()).then_some(0)
     }
 }
 
@@ -131,29 +146,27 @@ impl Progress for Reduce<'_> {
             match &mut self.stage {
                 Stage::Up => {
                     wait_for!(self.go_up(ring)?.is_ready());
-                    self.stage = if self.call.collective == Collective::Allreduce {
-                        let mut call = self.call.clone();
-                        call.root = 0;
-                        Stage::Down(Bcast::down(ring, call, self.down))
+                    self.stage = if self.gives_to_all() {
+                        // SAFETY: going up is over, and what is left of the call is carried out as a bcast.
+                        let call = unsafe { self.call.again() };
+                        Stage::Down(Bcast::down(Rc::clone(&self.family), call, self.down))
                     } else {
                         Stage::ToRoot
                     };
                 }
                 Stage::ToRoot => {
-                    if ring.rank() == self.call.root && ring.rank() != 0 {
-                        self.awaits = Some(0);
-                        wait_for!(ring.published(0, self.up)?);
-                        let from = ring.inline(0, self.up);
-                        // SAFETY: rank 0 has published the result and keeps it until this rank leaves.
+                    if let Some(top) = self.top_that_is_not_this(ring) {
+                        wait_for!(ring.published(top, self.up)?);
+                        let from = ring.inline(top, self.up);
+                        // SAFETY: the top has published the result and keeps it until this rank leaves.
                         unsafe { self.call.recv.copy_from_nonoverlapping(from, self.call.bytes()) };
                     }
                     ring.leave();
                     return Ok(Poll::Ready(()));
                 }
                 Stage::Down(bcast) => {
-                    self.awaits = bcast.awaits;
                     wait_for!(bcast.advance(ring)?.is_ready());
-                    ring.all_have_reached(self.up.step);
+                    ring.all_have_reached(self.up.step());
                     ring.leave();
                     return Ok(Poll::Ready(()));
                 }
@@ -161,7 +174,11 @@ impl Progress for Reduce<'_> {
         }
     }
 
-    fn awaits(&self, _: &Ring) -> Option<usize> {
-        self.awaits
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
+        match &self.stage {
+            Stage::Up => self.family.children.get(self.seen).copied(),
+            Stage::ToRoot => self.top_that_is_not_this(ring),
+            Stage::Down(bcast) => bcast.awaited(),
+        }
     }
 }

@@ -1,11 +1,19 @@
-//! A collective call as data: what to do, on which buffers.
+//! A collective call as data: what to do, on which buffers. The word that `shm-core` and `net-fabric` have in common.
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
+use std::rc::Rc;
 
-use reduce_kernels::{Datatype, Element, Op};
+use crate::pieces::Keep;
+use crate::{Datatype, Element, Op, Operator};
 
-use crate::error::{Error, Result};
+/// A call that nothing could carry out, with what is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid argument: {0}")]
+pub struct CallError(pub String);
+
+type Result<T> = std::result::Result<T, CallError>;
 
 /// The collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,31 +51,75 @@ impl Collective {
 
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.pad(self.name())
     }
 }
 
 /// One call of a collective with its buffers, which it borrows for `'a`.
-#[derive(Debug, Clone)]
+///
+/// It reads as its [`Parts`]; only the constructors here make one, so the pointers are what they promise. It has its
+/// buffers for itself, so it cannot be cloned:
+///
+/// ```compile_fail,E0308
+/// # use reduce_kernels::Call;
+/// let call: Call<'static> = Call::bcast(Box::leak(Box::new([0_u8; 4])), 0);
+/// let twice: [Call<'static>; 2] = [call.clone(), call]; // what can be cloned are its parts
+/// ```
+#[derive(Debug)]
 pub struct Call<'a> {
-    pub(crate) collective: Collective,
-    pub(crate) datatype: Datatype,
-    pub(crate) op: Option<Op>,
-    pub(crate) count: usize,
-    pub(crate) root: usize,
-    /// What this rank contributes; the same as `recv` when in place.
-    pub(crate) send: *const u8,
-    /// Where the result goes; for bcast the buffer. Not touched where the call gives no result.
-    pub(crate) recv: *mut u8,
+    parts: Parts,
+    /// What it is a piece of.
+    whole: Option<Whole>,
     _buffers: PhantomData<&'a mut [u8]>,
+}
+
+/// What a [`Call`] says. By itself it promises nothing of the pointers.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// Which collective.
+    pub collective: Collective,
+    /// The elements' type.
+    pub datatype: Datatype,
+    /// The operator of a reduction.
+    pub op: Option<Op>,
+    /// Elements of a rank's vector.
+    pub count: usize,
+    /// The root; 0 where there is none.
+    pub root: usize,
+    /// What this rank contributes; the same as `recv` when in place.
+    pub send: *const u8,
+    /// Where the result goes; for bcast the buffer. Not touched where the call gives no result.
+    pub recv: *mut u8,
+}
+
+/// The call that a piece belongs to.
+#[derive(Debug, Clone)]
+pub(crate) struct Whole {
+    /// What its ranks agree on.
+    pub(crate) signature: Signature,
+    /// Its memory is there as long as this is held.
+    pub(crate) keep: Rc<Keep>,
+}
+
+impl Deref for Call<'_> {
+    type Target = Parts;
+
+    #[inline]
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl<'a> Call<'a> {
     #[inline]
-    fn new(collective: Collective, datatype: Datatype, op: Option<Op>, count: usize, root: usize) -> Self {
+    const fn new(collective: Collective, datatype: Datatype, op: Option<Op>, count: usize, root: usize) -> Self {
         let (send, recv) = (std::ptr::null(), std::ptr::null_mut());
-        Self { collective, datatype, op, count, root, send, recv, _buffers: PhantomData }
+        let parts = Parts { collective, datatype, op, count, root, send, recv };
+        Self { parts, whole: None, _buffers: PhantomData }
     }
+
+    /// A barrier, which is the same every time.
+    pub const BARRIER: &'static Call<'static> = &Call::<'static>::new(Collective::Barrier, Datatype::Byte, None, 0, 0);
 
     /// A barrier.
     #[must_use]
@@ -81,8 +133,8 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn bcast<T: Element>(buffer: &'a mut [T], root: usize) -> Self {
         let mut call = Self::new(Collective::Bcast, T::DATATYPE, None, buffer.len(), root);
-        call.recv = buffer.as_mut_ptr().cast();
-        call.send = call.recv;
+        call.parts.recv = buffer.as_mut_ptr().cast();
+        call.parts.send = call.recv;
         call
     }
 
@@ -96,9 +148,9 @@ impl<'a> Call<'a> {
             return Err(lengths(send.len(), recv.len()));
         }
         let mut call = Self::new(Collective::Reduce, T::DATATYPE, Some(op), send.len(), root);
-        call.send = send.as_ptr().cast();
+        call.parts.send = send.as_ptr().cast();
         if !recv.is_empty() {
-            call.recv = recv.as_mut_ptr().cast();
+            call.parts.recv = recv.as_mut_ptr().cast();
         }
         Ok(call)
     }
@@ -108,8 +160,8 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn reduce_in_place<T: Element>(buffer: &'a mut [T], op: Op, root: usize) -> Self {
         let mut call = Self::new(Collective::Reduce, T::DATATYPE, Some(op), buffer.len(), root);
-        call.recv = buffer.as_mut_ptr().cast();
-        call.send = call.recv;
+        call.parts.recv = buffer.as_mut_ptr().cast();
+        call.parts.send = call.recv;
         call
     }
 
@@ -123,8 +175,8 @@ impl<'a> Call<'a> {
             return Err(lengths(send.len(), recv.len()));
         }
         let mut call = Self::new(Collective::Allreduce, T::DATATYPE, Some(op), send.len(), 0);
-        call.send = send.as_ptr().cast();
-        call.recv = recv.as_mut_ptr().cast();
+        call.parts.send = send.as_ptr().cast();
+        call.parts.recv = recv.as_mut_ptr().cast();
         Ok(call)
     }
 
@@ -133,8 +185,8 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn allreduce_in_place<T: Element>(buffer: &'a mut [T], op: Op) -> Self {
         let mut call = Self::new(Collective::Allreduce, T::DATATYPE, Some(op), buffer.len(), 0);
-        call.recv = buffer.as_mut_ptr().cast();
-        call.send = call.recv;
+        call.parts.recv = buffer.as_mut_ptr().cast();
+        call.parts.send = call.recv;
         call
     }
 
@@ -148,8 +200,8 @@ impl<'a> Call<'a> {
     #[inline]
     pub unsafe fn bcast_raw(buffer: *mut u8, count: usize, datatype: Datatype, root: usize) -> Self {
         let mut call = Self::new(Collective::Bcast, datatype, None, count, root);
-        call.recv = buffer;
-        call.send = buffer;
+        call.parts.recv = buffer;
+        call.parts.send = buffer;
         call
     }
 
@@ -171,8 +223,8 @@ impl<'a> Call<'a> {
         root: usize,
     ) -> Self {
         let mut call = Self::new(Collective::Reduce, datatype, Some(op), count, root);
-        call.recv = recv;
-        call.send = if send.is_null() { recv } else { send };
+        call.parts.recv = recv;
+        call.parts.send = if send.is_null() { recv } else { send };
         call
     }
 
@@ -185,9 +237,20 @@ impl<'a> Call<'a> {
     #[inline]
     pub unsafe fn allreduce_raw(send: *const u8, recv: *mut u8, count: usize, datatype: Datatype, op: Op) -> Self {
         let mut call = Self::new(Collective::Allreduce, datatype, Some(op), count, 0);
-        call.recv = recv;
-        call.send = if send.is_null() { recv } else { send };
+        call.parts.recv = recv;
+        call.parts.send = if send.is_null() { recv } else { send };
         call
+    }
+
+    /// The same call once more.
+    ///
+    /// # Safety
+    /// One of the two is completed, or given up, before the other is begun.
+    #[must_use]
+    #[allow(unsafe_code)] // the promise that keeps buffers apart
+    #[inline]
+    pub unsafe fn again(&self) -> Self {
+        Self { parts: self.parts.clone(), whole: self.whole.clone(), _buffers: PhantomData }
     }
 
     /// Length of one rank's vector in bytes.
@@ -198,8 +261,9 @@ impl<'a> Call<'a> {
     }
 
     /// True if `rank` receives a result.
+    #[must_use]
     #[inline]
-    pub(crate) fn receives(&self, rank: usize) -> bool {
+    pub fn receives(&self, rank: usize) -> bool {
         match self.collective {
             Collective::Barrier => false,
             Collective::Reduce => self.root == rank,
@@ -208,8 +272,9 @@ impl<'a> Call<'a> {
     }
 
     /// True if this rank's result takes the place of what it contributes.
+    #[must_use]
     #[inline]
-    pub(crate) fn is_in_place(&self) -> bool {
+    pub fn is_in_place(&self) -> bool {
         std::ptr::eq(self.send, self.recv)
     }
 
@@ -220,8 +285,11 @@ impl<'a> Call<'a> {
     }
 
     /// Checks what can be checked without the other ranks, for `rank` of `size`.
+    ///
+    /// # Errors
+    /// No such root, an operator that is not defined for the type, a length that no memory has, or no buffer.
     #[inline]
-    pub(crate) fn check(&self, rank: usize, size: usize) -> Result<()> {
+    pub fn check(&self, rank: usize, size: usize) -> Result<()> {
         let defined = self.op.as_ref().is_none_or(|op| op.is_defined_for(self.datatype));
         let fits = self.count.checked_mul(self.datatype.size()).is_some_and(|bytes| bytes <= isize::MAX as usize);
         let has_send = !self.send.is_null() || matches!(self.collective, Collective::Barrier);
@@ -233,7 +301,7 @@ impl<'a> Call<'a> {
     }
 
     #[cold]
-    fn complain(&self, size: usize) -> Error {
+    fn complain(&self, size: usize) -> CallError {
         let what = if self.root >= size {
             format!("root {} is not a rank of this communicator (0 to {})", self.root, size - 1)
         } else if let Some(op) = self.op.as_ref().filter(|op| !op.is_defined_for(self.datatype)) {
@@ -243,12 +311,32 @@ impl<'a> Call<'a> {
         } else {
             format!("{} needs a buffer of {} elements here, got none", self.collective, self.count)
         };
-        Error::InvalidArgument(format!("{}: {what}", self.collective))
+        CallError(format!("{}: {what}", self.collective))
     }
 
-    /// What every rank must agree on: `(packed, count)`.
+    /// A piece of the call `whole`, whose memory is there as long as the piece is.
     #[inline]
-    pub(crate) fn signature(&self) -> Signature {
+    pub(crate) fn piece(parts: Parts, whole: Whole) -> Call<'static> {
+        Call { parts, whole: Some(whole), _buffers: PhantomData }
+    }
+
+    /// What it says, and what keeps its memory if it is a piece itself.
+    pub(crate) fn into_parts(self) -> (Parts, Option<Whole>) {
+        (self.parts, self.whole)
+    }
+
+    /// What every rank must agree on; a piece's is that of the whole call, so that an error shows what was called.
+    #[must_use]
+    #[inline]
+    pub fn signature(&self) -> Signature {
+        match &self.whole {
+            Some(whole) => whole.signature,
+            None => self.own_signature(),
+        }
+    }
+
+    #[inline]
+    fn own_signature(&self) -> Signature {
         let op = self.op.as_ref().map_or(0, op_code);
         let packed = u64::from(self.collective as u8)
             | u64::from(self.datatype.code()) << 8
@@ -266,9 +354,11 @@ impl fmt::Display for Call<'_> {
 
 /// What every rank must agree on, as two words for shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Signature {
-    pub(crate) packed: u64,
-    pub(crate) count: u64,
+pub struct Signature {
+    /// Collective, datatype, operator and root.
+    pub packed: u64,
+    /// Elements of a rank's vector.
+    pub count: u64,
 }
 
 const USER_OP: u8 = 200;
@@ -296,7 +386,7 @@ impl fmt::Display for Signature {
             0 => {}
             USER_OP => f.write_str(", user operator that does not commute")?,
             code if code > USER_OP => f.write_str(", user operator")?,
-            code => match reduce_kernels::Operator::from_code(code - 1) {
+            code => match Operator::from_code(code - 1) {
                 Some(op) => write!(f, ", {}", op.name())?,
                 None => f.write_str(", unknown operator")?,
             },
@@ -305,14 +395,13 @@ impl fmt::Display for Signature {
     }
 }
 
-fn lengths(send: usize, recv: usize) -> Error {
-    Error::InvalidArgument(format!("send holds {send} elements but recv {recv}: they must be equally long"))
+fn lengths(send: usize, recv: usize) -> CallError {
+    CallError(format!("send holds {send} elements but recv {recv}: they must be equally long"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reduce_kernels::Operator;
 
     #[test]
     fn signatures_read_like_calls() {

@@ -1,0 +1,70 @@
+//! The ways in which a collective can be carried out, by name.
+
+use std::fmt;
+
+/// How a collective is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A single rank: at most a copy.
+    Alone,
+    /// One step: all read the root, or the root reads all, or all read all.
+    Flat,
+    /// Along trees, for many ranks: what is small, and bcasts of any length where the machine has several levels.
+    Tree,
+    /// As flat, pipelined by chunks.
+    Direct,
+    /// Reductions by chunks, of which each rank reduces its slice.
+    Slice,
+    /// The same round a ring: each rank adds its part of a slice to the sums of the one before it.
+    Ring,
+}
+
+impl Form {
+    /// Those that `HAN_SET=form=...` takes, beside `auto`.
+    pub(crate) const SETTABLE: [Self; 5] = [Self::Flat, Self::Tree, Self::Direct, Self::Slice, Self::Ring];
+
+    /// As settings and messages call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Flat => "flat",
+            Self::Tree => "tree",
+            Self::Direct => "direct",
+            Self::Slice => "slice",
+            Self::Ring => "ring",
+        }
+    }
+
+    /// Module and form: `solo` where it works on a rank's own buffers, else `sm`.
+    pub(crate) const fn choice(self, lent: bool) -> &'static str {
+        match (self, lent) {
+            (Self::Alone, _) => "alone",
+            (Self::Flat, _) => "sm/flat",
+            (Self::Tree, false) => "sm/tree",
+            (Self::Tree, true) => "solo/tree",
+            (Self::Direct, false) => "sm/direct",
+            (Self::Slice, false) => "sm/slice",
+            (Self::Direct, true) => "solo/direct",
+            (Self::Slice, true) => "solo/slice",
+            (Self::Ring, false) => "sm/ring",
+            (Self::Ring, true) => "solo/ring",
+        }
+    }
+
+    /// Chunks and slices that must fit into the ring at a time; none for forms without chunks.
+    pub(crate) const fn spans(self) -> Option<usize> {
+        match self {
+            Self::Alone | Self::Flat => None,
+            Self::Tree | Self::Direct => Some(2),
+            // Of two chunks the parts and the results.
+            Self::Slice | Self::Ring => Some(4),
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,82 @@
+//! Why a form was chosen, in words, and which settings would change it.
+
+use crate::coll::sm::Terms;
+use crate::coll::sm::choice::Decision;
+use crate::segment::layout::INLINE_BYTES;
+use reduce_kernels::Collective;
+
+impl Terms {
+    /// Why `decision` was taken for `bytes`, and the settings that would change it.
+    pub(crate) fn because(&self, decision: Decision, collective: Collective, bytes: usize) -> (String, String) {
+        let Self { ranks, cell_bytes, trees_from, .. } = *self;
+        let change = |key: &str| format!("{key}, form");
+        match decision {
+            Decision::OneRank => ("there is one rank: its contribution is the result".to_owned(), String::new()),
+            Decision::Forced { asked, form } if asked == form => (format!("form={asked} was set"), "form".to_owned()),
+            Decision::Forced { asked, form } => {
+                (format!("form={asked} was set, but cannot carry this: {form} is the next that can"), "form".to_owned())
+            }
+            Decision::FewRanks => {
+                let payload = format!("at most a cell of {cell_bytes} bytes goes in one step");
+                (format!("{payload}; trees are for {trees_from} ranks and more"), change("tree_min_ranks"))
+            }
+            Decision::SharedCores => {
+                ("ranks share cores, where each level of a tree costs switches".to_owned(), change("assume_own_cores"))
+            }
+            Decision::TooLongForTrees => {
+                (format!("trees carry what fits beside a flag, {INLINE_BYTES} bytes"), String::new())
+            }
+            Decision::NoPartialSums => {
+                ("HAN_REPRODUCIBLE=1 forbids the partial sums of trees".to_owned(), "HAN_REPRODUCIBLE".to_owned())
+            }
+            Decision::ManyRanks => {
+                (format!("{ranks} ranks with a core each are {trees_from} or more"), change("tree_min_ranks"))
+            }
+            Decision::ManyLevels => (
+                format!(
+                    "{ranks} ranks with a core each are {trees_from} or more, and near ones may read from their leaders"
+                ),
+                change("tree_min_ranks"),
+            ),
+            Decision::Bcast => {
+                (format!("more than a cell of {cell_bytes} bytes is pipelined; a bcast has no slices"), String::new())
+            }
+            Decision::RootKeepsUp => (
+                format!("the root keeps up through cells in {}, and no vectors may be mapped", self.row(collective)),
+                change("methods, single_copy"),
+            ),
+            Decision::TooShortToShare => {
+                (format!("{bytes} bytes are less than {}", self.slices_in_words(collective)), change("slice_min_bytes"))
+            }
+            Decision::LongEnough => {
+                (format!("{bytes} bytes are at least {}", self.slices_in_words(collective)), change("slice_min_bytes"))
+            }
+        }
+    }
+
+    /// From where on the form is `slice`, and who says so.
+    fn slices_in_words(&self, collective: Collective) -> String {
+        let from = self.slices_from(collective);
+        match self.set_slices_from {
+            Some(_) => format!("slice_min_bytes={from}"),
+            None => format!("{from}, from which on slices pay in {}", self.row(collective)),
+        }
+    }
+
+    /// Why a vector is too short to be lent.
+    pub(crate) fn too_short_to_lend(&self, collective: Collective) -> String {
+        let from = self.lent_from(collective);
+        match self.set_lent_from {
+            Some(_) => format!("fewer bytes than single_copy_min_bytes={from}"),
+            None => format!("fewer bytes than {from}, from which on it pays to lend in {}", self.row(collective)),
+        }
+    }
+
+    /// Why a vector is long enough to be lent.
+    pub(crate) fn long_enough_to_lend(&self, collective: Collective) -> String {
+        match (self.set_lent_from, self.lent_from(collective)) {
+            (Some(from), _) => format!("they have single_copy_min_bytes={from} or more"),
+            (None, from) => format!("it pays from {from} bytes on in {}", self.row(collective)),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A reduction of which each rank has the result of its slice of every chunk: where results go, and how who
+//! receives comes by the others'. Common to `slice` and `ring`.
+#![allow(unsafe_code)] // copies between user buffers and shared memory
+
+use crate::coll::operands::Operands;
+use crate::coll::sm::Form;
+use crate::coll::sm::chunks::Chunks;
+use crate::copy::Access;
+use crate::copy::cico::{copy, copy_past_caches};
+use crate::error::Result;
+use crate::ring::{Ring, Span};
+use reduce_kernels::{Call, Collective};
+
+/// Shorter vectors stay in the second caches: there a line that peers have read costs more to write again
+/// than a copy through cells.
+const LEND_RESULTS_BYTES: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Sliced<'a> {
+    pub(crate) call: Call<'a>,
+    pub(crate) chunks: Chunks,
+    pub(crate) operands: Operands,
+    /// This rank gets the whole result.
+    pub(crate) receives: bool,
+    /// Results are gathered from where they were reduced to, if that is reached at all.
+    lends_results: bool,
+    /// Index of the peer that is seen next to have gone on, where this rank's vectors are lent.
+    seen: usize,
+}
+
+impl<'a> Sliced<'a> {
+    pub(crate) fn new(ring: &mut Ring, call: Call<'a>, form: Form) -> Self {
+        let chunks = Chunks::new(ring, &call, form);
+        let receives = call.receives(ring.rank());
+        // In place too: a slice of `recv` is written only when its owner has reduced it.
+        let operands = Operands::new(ring, &call, true);
+        let lends_results = call.collective == Collective::Reduce || call.bytes() >= LEND_RESULTS_BYTES;
+        Self { call, chunks, operands, receives, lends_results, seen: 0 }
+    }
+
+    /// Where this rank reduces to what begins at `at` of the vectors: its own result, or the root's if that is
+    /// mapped here, or else its cells of `results`.
+    pub(crate) fn place(&self, ring: &Ring, results: Span, at: usize) -> *mut u8 {
+        if self.receives {
+            // In the call's buffer, which this rank has because it receives.
+            return self.call.recv.wrapping_add(at);
+        }
+        let cells = ring.cells(ring.rank(), results);
+        self.operands.mapped_recv(self.call.root).map_or(cells, |recv| recv.wrapping_add(at))
+    }
+
+    /// Brings the result of a slice to where who receives looks for it. It was reduced to [`place`](Self::place).
+    ///
+    /// # Errors
+    /// The kernel cannot write to the root's vector.
+    ///
+    /// # Safety
+    /// The ring allows this rank to write to `results`, which is not published and was taken for at least
+    /// `bytes`; `result` is what `place` has said for `at`, and holds them; at `at` all vectors of the call have
+    /// as many, which in the root's are left to this rank.
+    pub(crate) unsafe fn deliver(
+        &self,
+        ring: &mut Ring,
+        results: Span,
+        at: usize,
+        result: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        if !self.receives
+            && let Some(Access::Kernel(recv)) = self.operands.recv(self.call.root)
+        {
+            // SAFETY: the caller's promise.
+            unsafe { recv.write(at, result, bytes) }?;
+        }
+        let is_lent = self.lends_results && self.operands.own_are_reached();
+        if self.call.collective == Collective::Allreduce && !is_lent {
+            // SAFETY: the caller's promise.
+            unsafe { ring.put_cells(results, 0, result, bytes) };
+        }
+        Ok(())
+    }
+
+    /// Copies the slice of `chunk` that `peer` has published in `results`, unless it has put it here itself.
+    ///
+    /// # Errors
+    /// The kernel cannot read the peer's vector.
+    pub(crate) fn gather(&self, ring: &Ring, chunk: usize, peer: usize, results: Span) -> Result<()> {
+        let slice = self.chunks.slice(chunk, peer, ring.size());
+        let at = self.chunks.offset(chunk) + slice.start;
+        // SAFETY: in the call's buffer, which this rank has because it receives.
+        let to = unsafe { self.call.recv.add(at) };
+        let from = if self.call.collective == Collective::Allreduce {
+            self.operands.recv(peer).filter(|_| self.lends_results)
+        } else if self.operands.own_are_reached() {
+            return Ok(());
+        } else {
+            None
+        };
+        let _at_work = from.is_some().then(|| ring.reach_out()).transpose()?;
+        let copy_out = if ring.terms().is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
+        match from {
+            // SAFETY: published, and kept until this rank has consumed the span.
+            None => unsafe { copy_out(to, ring.cells(peer, results), slice.len()) },
+            // SAFETY: the peer has published this slice of its result and writes it no more, and leaves only
+            // when this rank has consumed the span.
+            Some(Access::Mapped(recv)) => unsafe { copy_out(to, recv.wrapping_add(at), slice.len()) },
+            // SAFETY: the same.
+            Some(Access::Kernel(recv)) => unsafe { recv.read(at, to, slice.len()) }?,
+        }
+        Ok(())
+    }
+
+    /// True once nobody works on this rank's vectors where they are any more; `end` follows the last step.
+    pub(crate) fn is_given_back(&mut self, ring: &Ring, end: u32) -> bool {
+        !self.operands.own_are_reached() || ring.consumed_by_all(end, &mut self.seen)
+    }
+
+    /// The peer that the end waits for, if it waits.
+    pub(crate) fn awaited_last(&self, ring: &Ring) -> Option<usize> {
+        ring.peers().get(self.seen).copied()
+    }
+}

@@ -1,0 +1,158 @@
+//! Which form pays from which length on: a table of what was measured, for vectors of more than a cell.
+//! `shm-core/docs/choice.md` has the measurements, row by row.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use reduce_kernels::Collective;
+
+/// From so many ranks on small messages travel along trees, if every rank has a core; and where trees follow
+/// several levels of the machine. Neither was measured.
+pub(crate) const TREES_FROM: usize = 32;
+pub(crate) const LEVELS_FROM: usize = 16;
+
+/// Fewest and most bytes of a chunk: hides a flag's way; is held by the first caches.
+pub(crate) const LEAST_CHUNK_BYTES: usize = 16 * KIB;
+pub(crate) const MOST_CHUNK_BYTES: usize = 64 * KIB;
+
+const KIB: usize = 1024;
+const NEVER: usize = usize::MAX;
+
+/// What pays for some ranks in one collective.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) collective: Collective,
+    pub(crate) ranks: RangeInclusive<usize>,
+    pub(crate) cores: Cores,
+    /// Vectors that peers map are worked on where they are from this length on; shorter ones go through cells.
+    pub(crate) lent_from: usize,
+    /// The form is `slice` from this length on, else `direct`.
+    pub(crate) slices_from: usize,
+    /// Who reduces in the form `slice`.
+    pub(crate) reducers: Reducers,
+    /// In that form, while the last cache holds what all send and receive and where all vectors are mapped, each
+    /// rank writes the result of its slice to all ranks' vectors.
+    pub(crate) for_all: bool,
+    /// A message has so many chunks, within the bounds above.
+    pub(crate) chunks: usize,
+}
+
+/// Where the ranks run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cores {
+    /// A core for each.
+    Own,
+    /// Several ranks on a core.
+    Shared,
+    Either,
+}
+
+/// Who reduces in the form `slice`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reducers {
+    /// Every rank its slice.
+    Each,
+    /// Every rank its slice where all vectors are mapped, else the root everything.
+    RootThroughCells,
+    /// Every rank everything, while the last cache holds what all send and receive, unless a vector is in place and
+    /// mapped; else its slice.
+    Everybody,
+}
+
+use Collective::{Allreduce, Bcast, Reduce};
+use Cores::{Either, Own, Shared};
+use Reducers::{Each, Everybody, RootThroughCells};
+
+#[rustfmt::skip]
+const ROWS: [Row; 10] = [
+    //                              lent_from  slices_from reducers          for_all  chunks
+    row(Bcast,     2..=256, Own,    4 * KIB,   NEVER,      Each,             false,   16),
+    row(Bcast,     2..=256, Shared, 64 * KIB,  NEVER,      Each,             false,   16),
+    row(Reduce,    2..=3,   Own,    4 * KIB,   32 * KIB,   RootThroughCells, false,   2),
+    row(Reduce,    4..=256, Own,    4 * KIB,   8 * KIB,    Each,             false,   2),
+    row(Reduce,    2..=4,   Shared, 16 * KIB,  256 * KIB,  RootThroughCells, false,   2),
+    row(Reduce,    5..=256, Shared, 128 * KIB, 128 * KIB,  RootThroughCells, false,   2),
+    row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   Everybody,        true,    2),
+    row(Allreduce, 3..=256, Own,    4 * KIB,   8 * KIB,    Each,             true,    2),
+    row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   Each,             true,    2),
+    row(Allreduce, 5..=256, Shared, 128 * KIB, 32 * KIB,   Each,             true,    2),
+];
+
+#[allow(clippy::too_many_arguments)] // the columns
+const fn row(
+    collective: Collective,
+    ranks: RangeInclusive<usize>,
+    cores: Cores,
+    lent_from: usize,
+    slices_from: usize,
+    reducers: Reducers,
+    for_all: bool,
+    chunks: usize,
+) -> Row {
+    Row { collective, ranks, cores, lent_from, slices_from, reducers, for_all, chunks }
+}
+
+impl Row {
+    /// The row for `ranks`; a barrier, which has no vectors, goes as bcast does.
+    pub(crate) fn of(collective: Collective, ranks: usize, own_cores: bool) -> &'static Self {
+        let collective = if collective == Collective::Barrier { Bcast } else { collective };
+        let fits = |row: &&Self| {
+            row.collective == collective
+                // A single rank has nothing to choose.
+                && row.ranks.contains(&ranks.max(2))
+                && row.cores != if own_cores { Shared } else { Own }
+        };
+        ROWS.iter().find(fits).unwrap_or_else(|| unreachable!("every rank count up to 256 has a row"))
+    }
+}
+
+impl fmt::Display for Row {
+    /// `reduce of 2 to 4 ranks on shared cores`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of ", self.collective)?;
+        match (*self.ranks.start(), *self.ranks.end()) {
+            (only, end) if only == end => write!(f, "{only} ranks")?,
+            (least, 256) => write!(f, "{least} ranks or more")?,
+            (least, most) => write!(f, "{least} to {most} ranks")?,
+        }
+        f.write_str(match self.cores {
+            Own => " with a core each",
+            Shared => " on shared cores",
+            Either => "",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_row_and_no_other_is_for_every_number_of_ranks() {
+        for collective in [Bcast, Reduce, Allreduce] {
+            for ranks in 2..=256 {
+                for cores in [Own, Shared] {
+                    let fits = |row: &&Row| {
+                        row.collective == collective
+                            && row.ranks.contains(&ranks)
+                            && [Either, cores].contains(&row.cores)
+                    };
+                    assert_eq!(ROWS.iter().filter(fits).count(), 1, "{collective} {ranks} {cores:?}");
+                    assert_eq!(Row::of(collective, ranks, cores == Own).collective, collective);
+                }
+            }
+        }
+        assert_eq!(Row::of(Reduce, 3, false).to_string(), "reduce of 2 to 4 ranks on shared cores");
+        assert_eq!(Row::of(Allreduce, 2, true).to_string(), "allreduce of 2 ranks");
+        assert_eq!(Row::of(Bcast, 2, true).to_string(), "bcast of 2 ranks or more with a core each");
+    }
+
+    #[test]
+    fn no_vector_is_lent_to_a_form_that_does_not_pay() {
+        for row in &ROWS {
+            // What is in slices for the sake of mapped vectors is so only where these are lent.
+            assert!(row.reducers != RootThroughCells || row.slices_from >= row.lent_from, "{row}");
+            assert!(row.collective != Bcast || row.slices_from == NEVER, "{row}");
+        }
+    }
+}

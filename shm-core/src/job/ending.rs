@@ -1,0 +1,190 @@
+//! How a job ends: why, found out by whom, and when the buffers of its callers are their own again.
+
+use std::rc::Rc;
+
+use super::{Job, Reason};
+use crate::error::{Error, Result};
+use crate::segment::layout::{ABORT_WORDS, FINALIZED};
+use crate::sync::Ordering;
+use crate::sys::pidfd::ended;
+use crate::sys::{affinity, clock};
+
+/// How often a waiting rank looks at its peers' lives, in nanoseconds.
+const HEALTH_EVERY_NS: u64 = 20_000_000;
+/// How long a process whose memory has gone may take to end.
+const PERISHED_WITHIN_NS: u64 = 200_000_000;
+/// How long a rank that works on a peer's memory may take to its next look at the job.
+const REACHING_WITHIN_NS: u64 = 1_000_000_000;
+/// How long a rank may take to write down why it ends the job.
+const REASON_WITHIN_NS: u64 = 200_000_000;
+
+impl Job {
+    /// An error if the job has ended: the same on every rank.
+    ///
+    /// # Errors
+    /// Why the job ended.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if self.flags().abort.is_taken() { Err(self.reason(None)) } else { Ok(()) }
+    }
+
+    /// As [`check`](Self::check), for a rank that is in an operation.
+    pub(crate) fn check_in(&self, operation: impl FnOnce() -> String) -> Result<()> {
+        if self.flags().abort.is_taken() { Err(self.reason(Some(&operation()))) } else { Ok(()) }
+    }
+
+    /// Lets this rank work on its peers' own memory as long as the result lives; `operation` is what it is in.
+    ///
+    /// # Errors
+    /// The job has ended: the peers may have taken their memory back.
+    #[inline]
+    pub(crate) fn reach_out(self: &Rc<Self>, operation: impl FnOnce() -> String) -> Result<AtWork> {
+        if self.status(self.rank).reaching.begin(|| self.flags().abort.is_taken()) {
+            return Ok(AtWork(Rc::clone(self)));
+        }
+        Err(self.reason(Some(&operation())))
+    }
+
+    /// Waits until no peer works on this rank's memory: as the job has ended, none begins again. A peer that
+    /// is stopped while it does, or in an operator of its user, is waited for no longer than a second.
+    #[cold]
+    fn take_memory_back(&self) {
+        let patience = clock::now_ns() + REACHING_WITHIN_NS;
+        let is_over = |rank: usize| self.status(rank).reaching.is_over() || ended(&self.lives.borrow()).contains(&rank);
+        for rank in (0..self.size()).filter(|&rank| rank != self.rank) {
+            while !is_over(rank) && clock::now_ns() < patience {
+                affinity::yield_now();
+            }
+        }
+        self.left_alone.set(true);
+    }
+
+    /// Why the job has ended. Returns when the caller's buffers are its own again.
+    #[cold]
+    fn reason(&self, operation: Option<&str>) -> Error {
+        if !self.left_alone.get() {
+            self.take_memory_back();
+        }
+        let patience = clock::now_ns() + REASON_WITHIN_NS;
+        loop {
+            if let Some(words) = self.flags().abort.get() {
+                return Reason::from_words(&words).into_error(operation);
+            }
+            if clock::now_ns() > patience {
+                // Killed or stopped while it wrote why it ended the job.
+                let writer = self.flags().abort.writer().min(self.size() - 1);
+                return Reason::died(self.numbers[writer], self.pids[writer]).into_error(operation);
+            }
+            affinity::yield_now();
+        }
+    }
+
+    /// Ends the job on every rank with `reason`, unless it has ended already; returns what all see.
+    #[cold]
+    pub(crate) fn end(&self, reason: &Reason, operation: Option<&str>) -> Error {
+        self.announce_end(reason);
+        self.reason(operation)
+    }
+
+    fn announce_end(&self, reason: &Reason) {
+        self.flags().abort.set(self.rank, &reason.to_words::<ABORT_WORDS>());
+        self.ring();
+    }
+
+    /// Ends the job on every rank because of an error that this rank alone has met in an operation: it cannot
+    /// go on, and the others would wait for it. Errors that have ended the job already are returned as they
+    /// are. `operation` is what this rank was in.
+    #[cold]
+    pub(crate) fn end_with(&self, error: Error, operation: &str) -> Error {
+        let reason = match error {
+            Error::PeerDied { .. } | Error::Mismatch(_) | Error::Aborted { .. } | Error::Timeout(_) => return error,
+            Error::Unreachable { rank, pid, .. } if self.perishes(rank) => Reason::died(self.numbers[rank], pid),
+            Error::Unreachable { rank, pid, reason } => {
+                let rank = self.numbers[rank];
+                Reason::unreachable(rank, pid, format!("{reason}; found by {} in {operation}", self.name(self.rank)))
+            }
+            other => Reason::aborted(self.numbers[self.rank], std::process::id(), &format!("{other}, in {operation}")),
+        };
+        self.end(&reason, Some(operation))
+    }
+
+    /// True if `rank` ends within a moment, or the job has: the memory of a process goes before its end can
+    /// be seen.
+    fn perishes(&self, rank: usize) -> bool {
+        let patience = clock::now_ns() + PERISHED_WITHIN_NS;
+        loop {
+            if self.flags().abort.is_taken() || ended(&self.lives.borrow()).contains(&rank) {
+                return true;
+            }
+            if clock::now_ns() > patience {
+                return false;
+            }
+            affinity::yield_now();
+        }
+    }
+
+    /// Ends the job on every rank because this rank wants it.
+    pub fn abort(&self, why: &str) -> Error {
+        self.announce_abort(why);
+        self.reason(None)
+    }
+
+    /// As [`abort`](Self::abort), for a rank that ends at once: peers may still work on its memory.
+    pub fn announce_abort(&self, why: &str) {
+        self.announce_end(&Reason::aborted(self.numbers[self.rank], std::process::id(), why));
+    }
+
+    /// Looks at the peers' lives, at most every 20 ms; `operation` is what this rank waits in.
+    ///
+    /// # Errors
+    /// The job has ended, or a peer has died and so ended it.
+    pub fn health(&self, operation: &str) -> Result<()> {
+        if self.flags().abort.is_taken() {
+            return Err(self.reason(Some(operation)));
+        }
+        let now = clock::now_ns();
+        if now.saturating_sub(self.checked_ns.get()) < HEALTH_EVERY_NS {
+            return Ok(());
+        }
+        self.checked_ns.set(now);
+        let over = ended(&self.lives.borrow());
+        for rank in over {
+            if self.has_finalized(rank) {
+                self.lives.borrow_mut()[rank] = None; // its end was a good one: no need to look again
+                continue;
+            }
+            return Err(self.end(&Reason::died(self.numbers[rank], self.pids[rank]), Some(operation)));
+        }
+        Ok(())
+    }
+}
+
+/// Work of this rank on its peers' own memory, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct AtWork(Rc<Job>);
+
+impl Drop for AtWork {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.status(self.0.rank).reaching.end();
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.leave_early();
+    }
+}
+
+impl Job {
+    /// A rank that leaves without finalizing ends the job, also if its process lives on. When this returns nobody
+    /// touches its buffers any more.
+    pub(crate) fn leave_early(&self) {
+        let own = self.status(self.rank);
+        // A forked child has a copy of its parent's job, which is not its own to end.
+        let is_own = own.pid.load(Ordering::Relaxed) == std::process::id();
+        if is_own && own.state.load(Ordering::Relaxed) != FINALIZED {
+            self.end(&Reason::died(self.numbers[self.rank], std::process::id()), None);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! When a place may be written again: how far this rank has read, and what it knows of its peers.
+
+use super::{Ring, Span};
+use crate::error::Result;
+use crate::sync::before;
+
+/// Steps by which a rank's watermark may lag behind: no writer waits for the last ones.
+const MARK_LAG: u32 = 8;
+
+impl Ring {
+    /// True once this rank may write to the place of `span`: all ranks have consumed what was there.
+    ///
+    /// # Errors
+    /// A peer does not do the same operations as this rank.
+    #[inline]
+    pub(crate) fn may_write(&mut self, span: Span) -> Result<bool> {
+        let needed = span.needed();
+        if !before(self.recycled, needed) {
+            return Ok(true);
+        }
+        self.look_at_watermarks()?;
+        // A writer that was stopped waits for more room than it needs, so that it need not look again
+        // after every step, at lines that the readers would have to fetch back. But it must not wait
+        // for more than peers are sure to have marked: `MARK_LAG` steps less than there were.
+        let ample = needed.wrapping_add(span.step().wrapping_sub(needed) / 2);
+        let sure = span.step().wrapping_sub(MARK_LAG);
+        let wanted = if before(sure, ample) { sure } else { ample };
+        Ok(!before(self.recycled, needed) && !before(self.recycled, wanted))
+    }
+
+    /// Learns how far the peers have read, and that they have done the same operations: a rank that
+    /// only ever writes, such as a root, reads no flag that would tell.
+    #[cold]
+    fn look_at_watermarks(&mut self) -> Result<()> {
+        self.record();
+        let mut least = self.step;
+        for &peer in &self.peers {
+            let consumed = self.flags(peer).consumed.get();
+            if before(consumed, least) {
+                least = consumed;
+            }
+            self.compare_with(peer)?;
+        }
+        self.recycled = least;
+        Ok(())
+    }
+
+    /// Every peer was seen in the operation whose first step is `step`: it has consumed all before.
+    #[inline]
+    pub(crate) fn all_have_reached(&mut self, step: u32) {
+        if before(self.recycled, step) {
+            self.recycled = step;
+        }
+    }
+
+    /// True once `peer` will not read anything of the steps before `step` again.
+    #[inline]
+    pub(crate) fn consumed_by(&self, peer: usize, step: u32) -> bool {
+        self.flags(peer).consumed.reached(step)
+    }
+
+    /// True once no peer will; `next` counts those seen so far.
+    pub(crate) fn consumed_by_all(&self, step: u32, next: &mut usize) -> bool {
+        while let Some(&peer) = self.peers.get(*next) {
+            if !self.consumed_by(peer, step) {
+                return false;
+            }
+            *next += 1;
+        }
+        true
+    }
+
+    /// This rank will not read anything of the steps before `step` again.
+    #[inline]
+    pub(crate) fn consumed(&mut self, step: u32) {
+        self.marked = step;
+        self.flags(self.rank).consumed.advance(step);
+        self.stay_comparable();
+        self.job.ring();
+    }
+
+    /// Marks all steps taken so far as consumed, before an operation that takes cells: where spans are
+    /// long and aligned, writers need the readers' exact marks.
+    pub(crate) fn mark(&mut self) {
+        self.consumed(self.step);
+    }
+
+    /// Ends an operation: all its steps are consumed. The mark is moved only now and then.
+    #[inline]
+    pub(crate) fn leave(&mut self) {
+        if self.step.wrapping_sub(self.marked) >= MARK_LAG {
+            self.consumed(self.step);
+        }
+    }
+
+    /// Steps compare well only within half the circle, and a rank that only reads never asks how far its peers
+    /// are. All are within a ring of this rank's step, or it could not have come so far.
+    fn stay_comparable(&mut self) {
+        stay_comparable(&mut self.recycled, self.step);
+        self.cells.stay_comparable(self.step);
+    }
+}
+
+/// True if `old` will soon be more than half the circle behind `step`, and so seem to be still to come.
+pub(super) fn is_far_behind(old: u32, step: u32) -> bool {
+    step.wrapping_sub(old) > 1 << 30
+}
+
+/// Brings a step that lies far behind `step` nearer to it.
+pub(super) fn stay_comparable(old: &mut u32, step: u32) {
+    if is_far_behind(*old, step) {
+        *old = step.wrapping_sub(1 << 29);
+    }
+}

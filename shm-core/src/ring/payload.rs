@@ -1,0 +1,145 @@
+//! Payloads: where they stand in a step's place, and how they come there.
+#![allow(unsafe_code)] // writes to memory that other processes map
+
+use super::{Ring, Span};
+use crate::copy::cico::{LINE, copy, prefetch_for_write};
+use crate::segment::layout::INLINE_BYTES;
+
+/// Lines of an annex that are asked for before the next payload is there: more cost the longer ones as much.
+const EXPECTED_LINES: usize = 4;
+
+impl Ring {
+    /// Copies `bytes` at `from` into this rank's slot of `span`, beside the flag.
+    ///
+    /// # Safety
+    /// [`may_write`](Self::may_write) has allowed it, the span is not yet published, `bytes` is at
+    /// most [`INLINE_BYTES`] and `from` is valid for that many.
+    #[inline]
+    pub(crate) unsafe fn put_inline(&self, span: Span, from: *const u8, bytes: usize) {
+        debug_assert!(bytes <= INLINE_BYTES);
+        self.slot(self.rank, span.step()).write(|to| {
+            // SAFETY: the slot has room for INLINE_BYTES, only this rank writes to it, nobody reads it
+            // before it is published, and user memory does not overlap the segment.
+            unsafe { copy(to, from, bytes) }
+        });
+    }
+
+    /// Takes the next step with room for a payload of at most a cell.
+    #[inline]
+    pub(crate) fn take_payload(&mut self, bytes: usize) -> Span {
+        self.take(if bytes <= INLINE_BYTES || bytes <= self.annex_bytes { 0 } else { bytes })
+    }
+
+    /// Copies `bytes` at `from` into this rank's part of `span`: beside the flag, into its annex, or into its cell.
+    ///
+    /// # Safety
+    /// As for [`put_inline`](Self::put_inline), for at most the bytes that the span was taken for.
+    #[inline]
+    pub(crate) unsafe fn put_payload(&mut self, span: Span, from: *const u8, bytes: usize) {
+        if bytes <= INLINE_BYTES {
+            // SAFETY: the caller's promise.
+            unsafe { self.put_inline(span, from, bytes) };
+        } else if bytes <= self.annex_bytes {
+            // SAFETY: an annex has room, and is this rank's as long as the slot is.
+            unsafe { copy(self.annex(self.rank, span.step()), from, bytes) };
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.put_cells(span, 0, from, bytes) };
+        }
+    }
+
+    /// Copies `bytes` at `from` into this rank's cells of `span`, from `offset` on.
+    ///
+    /// # Safety
+    /// [`may_write`](Self::may_write) has allowed it, the span is not yet published and has room for
+    /// `offset + bytes`, and `from` is valid for `bytes` and not in these cells.
+    #[inline]
+    pub(crate) unsafe fn put_cells(&mut self, span: Span, offset: usize, from: *const u8, bytes: usize) {
+        // SAFETY: only this rank writes to them, and nobody reads them before they are published.
+        unsafe { self.cells.put(self.rank, span, offset, from, bytes) };
+    }
+
+    /// Where `rank` has put a payload of `bytes` in `span`.
+    #[inline]
+    pub(crate) fn payload(&self, rank: usize, span: Span, bytes: usize) -> *const u8 {
+        if bytes <= INLINE_BYTES {
+            self.inline(rank, span)
+        } else if bytes <= self.annex_bytes {
+            self.annex(rank, span.step())
+        } else {
+            self.cells(rank, span)
+        }
+    }
+
+    /// The payload beside `rank`'s flag of `span`.
+    #[inline]
+    pub(crate) fn inline(&self, rank: usize, span: Span) -> *const u8 {
+        self.slot(rank, span.step()).read(|from| from)
+    }
+
+    /// The cells of `rank` in `span`.
+    #[inline]
+    pub(crate) fn cells(&self, rank: usize, span: Span) -> *mut u8 {
+        self.cells.at(rank, span)
+    }
+
+    /// The annex of `rank`'s slot of `step`.
+    #[inline]
+    fn annex(&self, rank: usize, step: u32) -> *mut u8 {
+        // In bounds: there are as many as slots.
+        self.annexes[rank].wrapping_add((step & (self.depth - 1)) as usize * self.annex_bytes)
+    }
+
+    /// Every rank's payload of `bytes` in `span`, in rank order, with `own` for this rank's.
+    #[inline]
+    pub(crate) fn payloads(&mut self, span: Span, bytes: usize, own: *const u8) -> &[*const u8] {
+        let mut sources = std::mem::take(&mut self.sources);
+        sources.clear();
+        let payload = |rank| if rank == self.rank { own } else { self.payload(rank, span, bytes) };
+        sources.extend((0..self.size()).map(payload));
+        self.sources = sources;
+        &self.sources
+    }
+
+    /// `own`, then the payload beside the flags of `ranks`.
+    pub(crate) fn inline_sources(
+        &mut self,
+        span: Span,
+        own: *const u8,
+        ranks: impl Iterator<Item = usize>,
+    ) -> &[*const u8] {
+        let mut sources = std::mem::take(&mut self.sources);
+        sources.clear();
+        sources.push(own);
+        sources.extend(ranks.map(|rank| self.inline(rank, span)));
+        self.sources = sources;
+        &self.sources
+    }
+
+    /// Every rank's cells of `span`, from `offset` on, in rank order, with `own` for this rank's.
+    pub(crate) fn cell_sources(&mut self, span: Span, offset: usize, own: *const u8) -> &[*const u8] {
+        let cells = |ring: &Self, rank| ring.cells(rank, span).wrapping_add(offset).cast_const();
+        self.sources(|ring, rank| if rank == ring.rank { own } else { cells(ring, rank) })
+    }
+
+    /// What `of` says of every rank, in rank order.
+    pub(crate) fn sources(&mut self, mut of: impl FnMut(&Self, usize) -> *const u8) -> &[*const u8] {
+        let mut sources = std::mem::take(&mut self.sources);
+        sources.clear();
+        sources.extend((0..self.size()).map(|rank| of(self, rank)));
+        self.sources = sources;
+        &self.sources
+    }
+
+    /// Asks for the first lines of the next slot's annex if this payload had to go there, so that they are this
+    /// core's own when the next one comes. Not for the flag: a peer that polls it already would lose it twice.
+    #[inline]
+    pub(crate) fn expect_another(&self, bytes: usize) {
+        if bytes > INLINE_BYTES && bytes <= self.annex_bytes {
+            let next = self.annex(self.rank, self.step);
+            for line in 0..bytes.div_ceil(LINE).min(EXPECTED_LINES) {
+                prefetch_for_write(next.wrapping_add(line * LINE));
+            }
+        }
+    }
+}
