@@ -1,2 +1,19 @@
-//! The room for everything between nodes. It is empty in this version: a world over several nodes
-//! ends at start-up with an error that says so.
+//! Collectives between nodes.
+//!
+//! A collective is data here: for each rank a [`Schedule`](schedule::Schedule) of sends, receives, reductions and
+//! copies over ranges of bytes. One schedule is verified, simulated, and run on a [`Transport`](transport::Transport).
+//! This crate knows no shared memory.
+
+pub mod algorithm;
+pub mod comm;
+pub mod engine;
+mod error;
+pub mod fabric;
+pub mod model;
+pub mod schedule;
+pub mod transport;
+pub mod verify;
+
+pub use comm::{FabricComm, Link, Patience, Plan, Ranks, Rest};
+pub use engine::{Policy, Secret, Watch};
+pub use error::{Error, Result};

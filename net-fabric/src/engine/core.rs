@@ -1,0 +1,283 @@
+//! What an engine is but for its transport: the operations of all communicators, and how completions move them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::operation::{Operation, Surroundings};
+use super::scratch::Pool;
+use super::seal::Seal;
+use super::tag::{MAX_OPERATIONS, StepName};
+use super::vigil::History;
+use super::watch::Watcher;
+use super::work::{Extents, Work};
+use super::{Handle, Settings};
+use crate::error::{Error, Result};
+use crate::schedule::{Action, Schedule};
+use crate::transport::{Completion, Transport};
+
+/// Operations that were started and have not completed, at most.
+const MAX_OUTSTANDING: usize = 1 << 16;
+/// Places of operations whose vectors are kept for later ones.
+const KEPT_OPERATIONS: usize = 64;
+
+/// All but the transport.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) settings: Settings,
+    pub(super) seal: Seal,
+    pub(super) places: Vec<Place>,
+    pub(super) free: Vec<u16>,
+    pub(super) turns: Vec<Turn>,
+    /// Places whose operations have something to do although no message has completed.
+    pub(super) attention: Vec<u16>,
+    pub(super) completed: Vec<Completion>,
+    #[allow(clippy::vec_box)] // They move between here and their places.
+    pub(super) idle: Vec<Box<Operation>>,
+    pub(super) extents: Extents,
+    /// A schedule without steps.
+    pub(super) nothing: Arc<Schedule>,
+    pub(super) scratch: Pool,
+    pub(super) spare: Vec<u64>,
+    pub(super) watcher: Option<Box<Watcher>>,
+    /// Why nothing works any more.
+    pub(super) failed: Option<Error>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) generation: u32,
+    /// It is in the list of those that need attention.
+    pub(super) listed: bool,
+    pub(super) operation: Option<Box<Operation>>,
+    /// What waits for its turn, and the digest of its messages' words.
+    pub(super) queued: Option<(Work, u32)>,
+    /// When the operation was first looked at.
+    pub(super) seen: Option<Instant>,
+    /// After how much waiting it is spoken of next.
+    pub(super) speak_after: Option<Duration>,
+}
+
+/// The operations of a communicator.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) communicator: u16,
+    pub(super) under_way: usize,
+    pub(super) queue: VecDeque<u16>,
+    /// The digest of all operations so far.
+    pub(super) digest: u32,
+    pub(super) history: History,
+}
+
+impl Core {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            settings: Settings { operations: settings.operations.clamp(1, MAX_OPERATIONS / 2), ..settings },
+            seal: Seal::new(settings.secret),
+            places: Vec::new(),
+            free: Vec::new(),
+            turns: Vec::new(),
+            attention: Vec::new(),
+            completed: Vec::new(),
+            idle: Vec::new(),
+            extents: Extents::default(),
+            nothing: Arc::default(),
+            scratch: Pool::default(),
+            spare: Vec::new(),
+            watcher: None,
+            failed: None,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Begins work that has been checked, or queues it.
+    pub(super) fn start<T: Transport>(&mut self, place: u16, work: Work, transport: &mut T) -> Result<Handle> {
+        let turn = self.turn(work.key.communicator);
+        let generation = self.places[usize::from(place)].generation;
+        let digest = work.fingerprint.digest(self.turns[turn].digest);
+        self.turns[turn].digest = digest;
+        if self.watcher.is_some() {
+            self.turns[turn].history.record(work.key.sequence, work.fingerprint);
+        }
+        let Turn { under_way, queue, .. } = &mut self.turns[turn];
+        if *under_way < self.settings.operations && queue.is_empty() {
+            self.begin(turn, place, work, digest, transport)?;
+        } else {
+            queue.push_back(place);
+            self.places[usize::from(place)].queued = Some((work, digest));
+        }
+        Ok(Handle { place, generation })
+    }
+
+    pub(super) fn has_completed(&self, handle: Handle) -> bool {
+        self.places[usize::from(handle.place)].generation != handle.generation
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(super) fn forget(&mut self, communicator: u16) {
+        self.turns.retain(|turn| turn.communicator != communicator || turn.under_way > 0);
+    }
+
+    /// A place for an operation.
+    pub(super) fn take_place(&mut self) -> Result<u16> {
+        if let Some(place) = self.free.pop() {
+            return Ok(place);
+        }
+        let Ok(place) = u16::try_from(self.places.len()) else {
+            return Err(Error::InvalidArgument(format!("more than {MAX_OUTSTANDING} operations are outstanding")));
+        };
+        self.places.push(Place::default());
+        Ok(place)
+    }
+
+    fn turn(&mut self, communicator: u16) -> usize {
+        self.turns.iter().position(|turn| turn.communicator == communicator).unwrap_or_else(|| {
+            self.turns.push(Turn {
+                communicator,
+                under_way: 0,
+                queue: VecDeque::new(),
+                digest: 0,
+                history: History::default(),
+            });
+            self.turns.len() - 1
+        })
+    }
+
+    /// Begins a communicator's operations, as many as may be under way. The first of those which have not
+    /// completed always is, on every rank: so operations that wait for their turn hold nobody up.
+    fn take_turns<T: Transport>(&mut self, turn: usize, transport: &mut T) -> Result<()> {
+        while self.turns[turn].under_way < self.settings.operations {
+            let Some(place) = self.turns[turn].queue.pop_front() else { return Ok(()) };
+            let queued = self.places[usize::from(place)].queued.take();
+            let Some((work, digest)) = queued else { unreachable!("what waits for its turn has work") };
+            self.begin(turn, place, work, digest, transport)?;
+        }
+        Ok(())
+    }
+
+    fn begin<T: Transport>(
+        &mut self,
+        turn: usize,
+        place: u16,
+        work: Work,
+        digest: u32,
+        transport: &mut T,
+    ) -> Result<()> {
+        self.turns[turn].under_way += 1;
+        let slot = &mut self.places[usize::from(place)];
+        let scratch = self.scratch.take(work.scratch_bytes());
+        let mut operation = self.idle.pop().unwrap_or_else(|| Box::new(Operation::idle(&self.nothing)));
+        operation.take_on(work, digest, StepName { place, generation: slot.generation, step: 0 }, scratch);
+        let operation = slot.operation.insert(operation);
+        operation.begin(&mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare })?;
+        if operation.is_complete() {
+            self.retire(place);
+        } else {
+            self.list(place);
+        }
+        Ok(())
+    }
+
+    pub(super) fn progress<T: Transport>(&mut self, transport: &mut T) -> Result<bool> {
+        self.exchange_notes(transport)?;
+        transport.progress(&mut self.completed)?;
+        if self.completed.is_empty() && self.attention.is_empty() {
+            return Ok(false);
+        }
+        let mut completed = std::mem::take(&mut self.completed);
+        let mut news = completed.drain(..);
+        let outcome = news.try_for_each(|completion| self.take_completion(completion, transport));
+        // After an error there may still be notes among them.
+        self.completed.extend(news);
+        std::mem::swap(&mut self.completed, &mut completed);
+        self.completed.append(&mut completed);
+        outcome?;
+        // What needs attention again afterwards comes behind those that are here now.
+        for _ in 0..self.attention.len() {
+            let place = self.attention.remove(0);
+            let slot = &mut self.places[usize::from(place)];
+            slot.listed = false;
+            if let Some(operation) = &mut slot.operation {
+                operation.attend(&mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare })?;
+                self.after(place, transport)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_completion<T: Transport>(&mut self, completion: Completion, transport: &mut T) -> Result<()> {
+        let Some(name) = StepName::of(completion.token) else { return self.take_mail(completion, transport) };
+        let slot = &mut self.places[usize::from(name.place)];
+        let Some(operation) = slot.operation.as_mut().filter(|_| name.is_of(slot.generation)) else { return Ok(()) };
+        let Completion { word, outcome, .. } = completion;
+        match outcome {
+            Ok(_) => {}
+            Err(error @ Error::Length { .. }) => return self.doubt(name, word, Some(error), transport),
+            Err(error) => return Err(error),
+        }
+        if let Action::Receive { peer, message, .. } = operation.schedule.action(name.step as usize) {
+            let (sender, receiver) = (operation.world_rank(peer), transport.rank());
+            if word != operation.word(&self.seal, message, sender, receiver) {
+                return self.doubt(name, word, None, transport);
+            }
+        }
+        operation.completed(name.step, &mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare })?;
+        self.after(name.place, transport)
+    }
+
+    /// Looks at an operation that has gone on.
+    pub(super) fn after<T: Transport>(&mut self, place: u16, transport: &mut T) -> Result<()> {
+        let Some(operation) = &self.places[usize::from(place)].operation else { return Ok(()) };
+        if !operation.is_complete() {
+            self.list(place);
+            return Ok(());
+        }
+        let communicator = operation.key.communicator;
+        self.retire(place);
+        let turn = self.turn(communicator);
+        if self.turns[turn].queue.is_empty() { Ok(()) } else { self.take_turns(turn, transport) }
+    }
+
+    /// Lists an operation if it needs attention.
+    fn list(&mut self, place: u16) {
+        let slot = &mut self.places[usize::from(place)];
+        let needs = slot.operation.as_ref().is_some_and(|operation| operation.needs_attention());
+        if needs && !slot.listed {
+            slot.listed = true;
+            self.attention.push(place);
+        }
+    }
+
+    /// Gives the place of an operation that has completed to later ones.
+    fn retire(&mut self, place: u16) {
+        let slot = &mut self.places[usize::from(place)];
+        let Some(mut operation) = slot.operation.take() else { return };
+        slot.generation = slot.generation.wrapping_add(1);
+        (slot.seen, slot.speak_after) = (None, None);
+        self.free.push(place);
+        let turn = self.turn(operation.key.communicator);
+        self.turns[turn].under_way -= 1;
+        self.scratch.give(operation.release());
+        if self.idle.len() < KEPT_OPERATIONS {
+            self.idle.push(operation);
+        }
+    }
+
+    /// Takes all messages back: afterwards nobody uses any operation's memory.
+    pub(super) fn give_up<T: Transport>(&mut self, transport: &mut T) {
+        for slot in &mut self.places {
+            if let Some(mut operation) = slot.operation.take() {
+                operation.give_up(transport);
+            }
+            slot.queued = None;
+        }
+        self.turns.clear();
+        self.attention.clear();
+    }
+}

@@ -1,0 +1,256 @@
+//! What the engine does about what its watcher sees: answers, compares, and finds who is gone or does something else.
+
+use std::time::{Duration, Instant};
+
+use super::core::Core;
+use super::operation::Surroundings;
+use super::seal::{Broken, Fingerprint};
+use super::tag::{Key, StepName, control_number};
+use super::watch::Mailed;
+use super::watch::note::{Note, State};
+use crate::error::{Error, Result};
+use crate::schedule::Action;
+use crate::transport::{Completion, Transport};
+
+/// Operations of a communicator that are remembered.
+const REMEMBERED: usize = 64;
+/// Ranks that are asked and named, of those that an operation waits for.
+const ASKED: usize = 16;
+
+/// The latest operations of a communicator.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    latest: Option<u32>,
+    /// By sequence number modulo their number.
+    calls: Vec<Option<(u32, Fingerprint)>>,
+}
+
+impl History {
+    pub(super) fn record(&mut self, sequence: u32, fingerprint: Fingerprint) {
+        self.calls.resize(REMEMBERED, None);
+        self.calls[sequence as usize % REMEMBERED] = Some((sequence, fingerprint));
+        self.latest = Some(sequence);
+    }
+
+    fn recall(&self, sequence: u32) -> Option<Fingerprint> {
+        let (recorded, fingerprint) = (*self.calls.get(sequence as usize % REMEMBERED)?)?;
+        (recorded == sequence).then_some(fingerprint)
+    }
+
+    fn is_before(&self, sequence: u32) -> bool {
+        // Numbers wrap around: the nearer side counts.
+        self.latest.is_none_or(|latest| sequence.wrapping_sub(latest).wrapping_sub(1) < 1 << 31)
+    }
+}
+
+impl Core {
+    /// Sends and takes notes of the watcher's, if there are any.
+    pub(super) fn exchange_notes<T: Transport>(&mut self, transport: &mut T) -> Result<()> {
+        let Some(watcher) = &mut self.watcher else { return Ok(()) };
+        if let Some(error) = watcher.unexplained() {
+            return Err(error);
+        }
+        if watcher.mail.is_due
+            && let Some((rank, error)) = watcher.mail.post(transport, &self.seal)?
+        {
+            return Err(undelivered(rank, error));
+        }
+        Ok(())
+    }
+
+    /// A note has come or gone.
+    pub(super) fn take_mail<T: Transport>(&mut self, completion: Completion, transport: &T) -> Result<()> {
+        let Some(watcher) = &mut self.watcher else { return Ok(()) };
+        let Completion { token, word, outcome } = completion;
+        match watcher.mail.completed(control_number(token), word, outcome, transport.rank(), &self.seal) {
+            Mailed::Nothing => Ok(()),
+            Mailed::Stranger { rank } => {
+                watcher.refuse(rank);
+                Ok(())
+            }
+            Mailed::Undelivered { rank, error } => Err(undelivered(rank, error)),
+            Mailed::Note { sender, .. } if sender >= transport.size() => Ok(()),
+            Mailed::Note { note: Note::End(reason), .. } => {
+                watcher.told = true;
+                Err(reason.into_error())
+            }
+            Mailed::Note { sender, note: Note::Ask { key, fingerprint } } => {
+                self.compare(key, (sender, fingerprint), transport.rank())?;
+                let state = self.state(key);
+                if let Some(watcher) = &mut self.watcher {
+                    watcher.mail.write(sender, &Note::Answer { key, state }, transport);
+                }
+                Ok(())
+            }
+            Mailed::Note { sender, note: Note::Answer { key, state } } => {
+                let suspected = watcher.answered(sender, key, state);
+                if let State::Before { doing: Some((doing, fingerprint)) } = state {
+                    self.compare(doing, (sender, fingerprint), transport.rank())?;
+                }
+                suspected.map_or(Ok(()), |error| self.search_further(sender, key, error, transport))
+            }
+        }
+    }
+
+    /// Compares what a peer does with what this rank did in that operation.
+    pub(super) fn compare(&self, key: Key, theirs: (usize, Fingerprint), rank: usize) -> Result<()> {
+        let own = self.turns.iter().find(|turn| turn.communicator == key.communicator);
+        let own = own.and_then(|turn| turn.history.recall(key.sequence));
+        match (own, &self.watcher) {
+            (Some(own), Some(watcher)) if own != theirs.1 => Err(watcher.mismatch(key, (rank, own), theirs)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A peer whose messages were those of another operation does the same in this one: then the two have
+    /// differed in one before. Asks about that.
+    fn search_further<T: Transport>(&mut self, rank: usize, key: Key, error: Error, transport: &T) -> Result<()> {
+        let before = Key { sequence: key.sequence.wrapping_sub(1), ..key };
+        let turn = self.turns.iter().find(|turn| turn.communicator == key.communicator);
+        let fingerprint = turn.and_then(|turn| turn.history.recall(before.sequence));
+        match (fingerprint, &mut self.watcher) {
+            (Some(fingerprint), Some(watcher)) if matches!(error, Error::Mismatch(_)) => {
+                watcher.suspect(rank, before, &Note::Ask { key: before, fingerprint }, error, transport);
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// How far this rank is with an operation.
+    fn state(&self, key: Key) -> State {
+        let turn = self.turns.iter().find(|turn| turn.communicator == key.communicator);
+        if turn.is_none_or(|turn| turn.history.is_before(key.sequence)) {
+            return State::Before { doing: self.doing() };
+        }
+        let queued = self.places.iter().any(|place| place.queued.as_ref().is_some_and(|(work, _)| work.key == key));
+        let operation = self.places.iter().filter_map(|place| place.operation.as_ref()).find(|own| own.key == key);
+        match operation {
+            Some(operation) => {
+                let waits_for = operation.awaited().next().and_then(|rank| u32::try_from(rank).ok());
+                State::In { waits_for }
+            }
+            None if queued => State::In { waits_for: None },
+            None => State::Behind,
+        }
+    }
+
+    /// The operation that this rank has been in for longest.
+    pub(super) fn doing(&self) -> Option<(Key, Fingerprint)> {
+        let operations = self.places.iter().filter_map(|place| place.operation.as_ref().map(|own| (place.seen, own)));
+        // Those that were never looked at are the youngest.
+        let oldest = operations.min_by_key(|(seen, own)| (seen.is_none(), *seen, own.key.sequence));
+        oldest.map(|(_, own)| (own.key, own.fingerprint))
+    }
+
+    /// Looks after operations that take long.
+    #[cold]
+    pub(super) fn look<T: Transport>(&mut self, now: Instant, transport: &mut T) -> Result<()> {
+        let Some(watcher) = &mut self.watcher else { return Ok(()) };
+        if !watcher.is_time(now) {
+            return Ok(());
+        }
+        if let Some((rank, reason)) = transport.found_gone() {
+            return Err(Error::Unreachable { rank, reason });
+        }
+        let mut asked = Vec::new();
+        let mut overdue = None;
+        for slot in &mut self.places {
+            let Some(operation) = &slot.operation else { continue };
+            let waited = now.saturating_duration_since(*slot.seen.get_or_insert(now));
+            if waited < watcher.watch.ask_after {
+                continue;
+            }
+            asked.clear();
+            asked.extend(operation.awaited());
+            asked.sort_unstable();
+            asked.dedup();
+            asked.truncate(ASKED);
+            let (key, fingerprint) = (operation.key, operation.fingerprint);
+            for &rank in &asked {
+                watcher.await_rank(rank, &Note::Ask { key, fingerprint }, now, transport);
+            }
+            let is_over = watcher.watch.time_limit.is_some_and(|limit| waited >= limit);
+            let speak_at = *slot.speak_after.get_or_insert(watcher.watch.speak_after.unwrap_or(Duration::MAX));
+            if !is_over && waited < speak_at {
+                continue;
+            }
+            let missing: Vec<String> = asked.iter().map(|&rank| watcher.describe(rank, now)).collect();
+            let own = watcher.host.name(transport.rank());
+            let (operation, missing) = (watcher.operation(key, fingerprint), missing.join("; "));
+            let missing = if missing.is_empty() { "its own work" } else { &missing };
+            let sentence = format!("{own} has waited {:.1} s in {operation} for {missing}", waited.as_secs_f64());
+            if is_over {
+                overdue = Some(Error::Timeout(sentence));
+                break;
+            }
+            watcher.host.speak(&sentence);
+            slot.speak_after = Some(speak_at.saturating_mul(2));
+        }
+        overdue.or_else(|| watcher.lost(now)).map_or(Ok(()), Err)
+    }
+
+    /// A message of an operation has come with another length or word than it should.
+    #[cold]
+    pub(super) fn doubt<T: Transport>(
+        &mut self,
+        name: StepName,
+        word: u64,
+        error: Option<Error>,
+        transport: &mut T,
+    ) -> Result<()> {
+        let Some(operation) = &mut self.places[usize::from(name.place)].operation else { return Ok(()) };
+        let Action::Receive { peer, message, .. } = operation.schedule.action(name.step as usize) else {
+            return error.map_or(Ok(()), Err);
+        };
+        let (rank, own) = (operation.world_rank(peer), transport.rank());
+        let (key, fingerprint) = (operation.key, operation.fingerprint);
+        let of_length = error.is_some();
+        if of_length && word == operation.word(&self.seal, message, rank, own) {
+            // The same call, but not the same schedule.
+            return error.map_or(Ok(()), Err);
+        }
+        let broken = self.seal.examine(word, key.tag(message), rank, own);
+        // A transport that cannot tell the word of a message of another length gives none.
+        let is_stranger = broken == Broken::Stranger && !(of_length && word == 0);
+        let Some(watcher) = &mut self.watcher else {
+            return Err(error.unwrap_or_else(|| unwatched(broken, rank, key)));
+        };
+        if is_stranger {
+            watcher.refuse(rank);
+            return operation
+                .receive_again(name.step, &mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare });
+        }
+        let (own, other) = (watcher.host.name(own), watcher.host.name(rank));
+        let did = match error {
+            Some(Error::Length { sent, expected, .. }) => {
+                format!("sends {sent} bytes where {expected} are expected")
+            }
+            _ => "calls something else, in this operation or in one before".to_owned(),
+        };
+        let called = watcher.host.call(fingerprint);
+        let Key { communicator, sequence } = key;
+        let place = format!("operation #{sequence} on communicator {communicator}");
+        let error = Error::Mismatch(format!("{place}: {own} called {called}, but {other} {did}"));
+        watcher.suspect(rank, key, &Note::Ask { key, fingerprint }, error, transport);
+        Ok(())
+    }
+}
+
+fn undelivered(rank: usize, error: Error) -> Error {
+    match error {
+        Error::Unreachable { .. } => error,
+        other => Error::Unreachable { rank, reason: other.to_string() },
+    }
+}
+
+fn unwatched(broken: Broken, rank: usize, key: Key) -> Error {
+    let Key { communicator, sequence } = key;
+    let place = format!("operation #{sequence} on communicator {communicator}");
+    match broken {
+        Broken::Stranger => Error::Stranger { rank, reason: format!("found in {place}") },
+        Broken::OtherOperation => {
+            Error::Mismatch(format!("{place}: rank {rank} called something else, in this operation or in one before"))
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Looks after operations that take long: who is missing, who does something else, who is gone.
+//!
+//! A rank that has waited for a while asks those that it waits for what they do. Whoever lets messages move answers:
+//! the same; not there yet, but elsewhere; or it finds that the two do different things, which ends the job. A rank that
+//! computes does not answer, and may do so for ever; but a rank that cannot be reached ends the job. Whoever ends
+//! it tells all others why, so that each has the same error.
+
+mod mail;
+pub(super) mod note;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+pub(super) use mail::{Mail, Mailed};
+use note::{Note, State};
+
+use super::seal::Fingerprint;
+use super::tag::Key;
+use crate::error::Error;
+use crate::transport::Transport;
+
+/// How patient an engine is.
+#[derive(Debug, Clone, Copy)]
+pub struct Watch {
+    /// Waiting for so long, a rank asks those that it waits for what they do.
+    pub ask_after: Duration,
+    /// Waiting for so long, and for twice, four times ... as long, a rank says who is missing.
+    pub speak_after: Option<Duration>,
+    /// Waiting for so long in one operation is an error.
+    pub time_limit: Option<Duration>,
+    /// A rank that finds another one out of reach listens for so long whether that one, or a third, has said why:
+    /// whoever ends a job may have to close its own end with it.
+    pub listen: Duration,
+    /// A rank that has not answered for so long counts as unreachable. Without it, one may compute as long as it
+    /// likes between its calls.
+    pub silence_limit: Option<Duration>,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self {
+            ask_after: Duration::from_millis(100),
+            speak_after: Some(Duration::from_secs(30)),
+            time_limit: None,
+            listen: Duration::from_millis(400),
+            silence_limit: None,
+        }
+    }
+}
+
+/// What the engine does not know by itself.
+pub trait Host: Debug + Send {
+    /// The call that a fingerprint stands for, for instance `bcast(count 4, f64, root 2)`.
+    fn call(&self, fingerprint: Fingerprint) -> String {
+        format!("operation {:x}.{:x}", fingerprint.0[0], fingerprint.0[1])
+    }
+
+    /// A rank of the world, for instance `rank 2 (pid 4711)`.
+    fn name(&self, rank: usize) -> String {
+        format!("rank {rank}")
+    }
+
+    /// How it is known that a rank will never answer, if it is. Asked now and then about ranks that are silent.
+    fn fate(&mut self, rank: usize) -> Option<String> {
+        let _ = rank;
+        None
+    }
+
+    /// Says something to whoever looks after the job.
+    fn speak(&mut self, sentence: &str) {
+        eprintln!("han: watchdog: {sentence}");
+    }
+}
+
+/// A host that knows nothing more.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoHost;
+
+impl Host for NoHost {}
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Longest time between two questions to a rank.
+const ASK_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
+/// Time between two questions to the host.
+const FATE_EVERY: Duration = Duration::from_millis(500);
+/// How long a rank has to say what it does instead, when its messages have shown that it does something else.
+const EXPLAINS_WITHIN: Duration = Duration::from_secs(1);
+/// Strangers that are spoken of.
+const STRANGERS_NAMED: u64 = 8;
+
+/// What an engine needs in order to look after its operations.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    pub(super) watch: Watch,
+    pub(super) host: Box<dyn Host>,
+    pub(super) mail: Mail,
+    /// The ranks that this one waits for.
+    peers: HashMap<usize, Peer>,
+    suspects: Vec<Suspect>,
+    look_at: Option<Instant>,
+    fate_at: Option<Instant>,
+    strangers: u64,
+    /// The job's end was another rank's news.
+    pub(super) told: bool,
+}
+
+/// A rank that this one waits for.
+#[derive(Debug)]
+struct Peer {
+    ask_at: Instant,
+    interval: Duration,
+    silent_since: Option<Instant>,
+    answer: Option<State>,
+    /// This rank waited for it at the last look.
+    awaited: bool,
+}
+
+/// A rank whose message did not belong to the operation at hand.
+#[derive(Debug)]
+struct Suspect {
+    rank: usize,
+    key: Key,
+    error: Error,
+    until: Instant,
+}
+
+impl Watcher {
+    pub(super) fn new(watch: Watch, host: Box<dyn Host>, transport: &impl Transport) -> Self {
+        Self {
+            watch,
+            host,
+            mail: Mail::new(transport),
+            peers: HashMap::new(),
+            suspects: Vec::new(),
+            look_at: None,
+            fate_at: None,
+            strangers: 0,
+            told: false,
+        }
+    }
+
+    /// Whether it is time to look, and if so for how long not again.
+    pub(super) fn is_time(&mut self, now: Instant) -> bool {
+        let is_time = self.look_at.is_none_or(|at| now >= at);
+        if is_time {
+            self.look_at = Some(now + LOOK_EVERY);
+            for peer in self.peers.values_mut() {
+                peer.awaited = false;
+            }
+        }
+        is_time
+    }
+
+    /// This rank has waited long for `rank`: asks it, if it is time to.
+    pub(super) fn await_rank(&mut self, rank: usize, question: &Note, now: Instant, transport: &impl Transport) {
+        let interval = self.watch.ask_after;
+        let new = || Peer { ask_at: now, interval, silent_since: None, answer: None, awaited: false };
+        let peer = self.peers.entry(rank).or_insert_with(new);
+        // Once a look, whatever the number of operations; and only when the last question has gone out.
+        if !peer.awaited && now >= peer.ask_at && !self.mail.is_writing_to(rank) {
+            peer.silent_since.get_or_insert(now);
+            peer.ask_at = now + peer.interval;
+            peer.interval = (2 * peer.interval).min(ASK_AT_LEAST_EVERY);
+            self.mail.write(rank, question, transport);
+        }
+        peer.awaited = true;
+    }
+
+    /// Forgets ranks that are not waited for any more. Of the others, one that is gone.
+    pub(super) fn lost(&mut self, now: Instant) -> Option<Error> {
+        self.peers.retain(|_, peer| peer.awaited);
+        let silent =
+            |peer: &Peer| peer.silent_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        if let Some(limit) = self.watch.silence_limit
+            && let Some((&rank, peer)) = self.peers.iter().find(|(_, peer)| silent(peer) >= limit)
+        {
+            let reason = format!("it has not answered for {:.1} s", silent(peer).as_secs_f64());
+            return Some(Error::Unreachable { rank, reason });
+        }
+        if self.fate_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        self.fate_at = Some(now + FATE_EVERY);
+        let host = &mut self.host;
+        let asked = self.peers.iter().filter(|(_, peer)| !silent(peer).is_zero());
+        asked.into_iter().find_map(|(&rank, _)| host.fate(rank).map(|reason| Error::Unreachable { rank, reason }))
+    }
+
+    /// A rank has answered. If its messages had shown that it does something else, the error that it is then.
+    pub(super) fn answered(&mut self, rank: usize, key: Key, state: State) -> Option<Error> {
+        if let Some(peer) = self.peers.get_mut(&rank) {
+            peer.silent_since = None;
+            peer.answer = Some(state);
+        }
+        let at = self.suspects.iter().position(|suspect| suspect.rank == rank && suspect.key == key)?;
+        Some(self.suspects.swap_remove(at).error)
+    }
+
+    /// A rank's message has shown that it does something else: asks what, before that is an error.
+    pub(super) fn suspect(&mut self, rank: usize, key: Key, question: &Note, error: Error, transport: &impl Transport) {
+        self.suspects.push(Suspect { rank, key, error, until: Instant::now() + EXPLAINS_WITHIN });
+        self.mail.write(rank, question, transport);
+    }
+
+    /// What a rank is suspected of.
+    pub(super) fn suspicion(&self, rank: usize) -> Option<Error> {
+        self.suspects.iter().find(|suspect| suspect.rank == rank).map(|suspect| suspect.error.clone())
+    }
+
+    /// The error of a rank that did not explain itself in time.
+    pub(super) fn unexplained(&self) -> Option<Error> {
+        let now = (!self.suspects.is_empty()).then(Instant::now)?;
+        self.suspects.iter().find(|suspect| now >= suspect.until).map(|suspect| suspect.error.clone())
+    }
+
+    /// Something came in a rank's name that the rank has not sent.
+    pub(super) fn refuse(&mut self, rank: usize) {
+        self.strangers += 1;
+        if self.strangers <= STRANGERS_NAMED {
+            let name = self.host.name(rank);
+            let sentence = format!("a message in the name of {name} does not carry the job's secret: it was refused");
+            self.host.speak(&sentence);
+        }
+    }
+
+    pub(super) fn operation(&self, key: Key, fingerprint: Fingerprint) -> String {
+        format!("{} #{} on communicator {}", self.host.call(fingerprint), key.sequence, key.communicator)
+    }
+
+    /// A rank that is waited for, and what is known of it.
+    pub(super) fn describe(&self, rank: usize, now: Instant) -> String {
+        let name = self.host.name(rank);
+        let Some(peer) = self.peers.get(&rank) else { return name };
+        let silent = peer.silent_since.map(|since| now.saturating_duration_since(since));
+        // An answer holds until the next one is overdue.
+        if let Some(silent) = silent.filter(|&silent| peer.answer.is_none() || silent > peer.interval) {
+            return format!("{name}, which has been silent for {:.1} s", silent.as_secs_f64());
+        }
+        match peer.answer {
+            Some(State::In { waits_for: Some(next) }) => {
+                format!("{name}, which waits for {}", self.host.name(next as usize))
+            }
+            Some(State::Before { doing: Some((key, fingerprint)) }) => {
+                format!("{name}, which is in {}", self.operation(key, fingerprint))
+            }
+            Some(State::Before { doing: None }) => format!("{name}, which has not called it"),
+            Some(State::Behind) => format!("{name}, which is done with it"),
+            Some(State::In { waits_for: None }) | None => name,
+        }
+    }
+
+    /// That two ranks have called different things.
+    pub(super) fn mismatch(&self, key: Key, one: (usize, Fingerprint), other: (usize, Fingerprint)) -> Error {
+        // In the order of ranks, so that the text is the same whoever finds it.
+        let (low, high) = if one.0 < other.0 { (one, other) } else { (other, one) };
+        let called = |(rank, fingerprint)| format!("{} called {}", self.host.name(rank), self.host.call(fingerprint));
+        let Key { communicator, sequence } = key;
+        let (low, high) = (called(low), called(high));
+        Error::Mismatch(format!("operation #{sequence} on communicator {communicator}: {low}, but {high}"))
+    }
+}

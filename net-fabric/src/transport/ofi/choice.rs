@@ -1,0 +1,217 @@
+//! Which provider is taken, on which interface, and why: the same list is gone through and shown to people.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
+
+use super::config::{Config, Reach};
+use crate::error::{Error, Result};
+use crate::fabric::{self, Info, Wanted};
+
+/// The providers that are known, the best first, with what stands behind each.
+///
+/// Hardware that matches tags and moves data by itself comes before what is driven by the processor. `tcp` is the
+/// native reliable-datagram provider of libfabric 1.18 and later; in 1.17 the same code is named `net`. It needs
+/// less copying and fewer wake-ups than the same endpoint emulated by `ofi_rxm`. `udp;ofi_rxd` acknowledges and
+/// resends in the caller's own calls, which is slowest.
+pub const PREFERENCE: &[(&str, &str)] = &[
+    ("cxi", "Slingshot"),
+    ("opx", "Omni-Path"),
+    ("efa", "Elastic Fabric Adapter"),
+    ("verbs;ofi_rxm", "InfiniBand and RoCE"),
+    ("psm3", "Ethernet by PSM3"),
+    ("psm2", "Omni-Path by PSM2"),
+    ("tcp", "sockets, reliable datagrams of its own"),
+    ("net", "sockets, reliable datagrams of its own"),
+    ("tcp;ofi_rxm", "sockets, datagrams emulated over connections"),
+    ("sockets", "sockets, with threads of its own"),
+    ("udp;ofi_rxd", "datagram sockets, made reliable"),
+];
+
+/// One way to reach the peers, with what was decided about it.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The provider, such as `tcp;ofi_rxm`.
+    pub provider: String,
+    /// Its version.
+    pub version: (u32, u32),
+    /// The fabric: for IP the network.
+    pub fabric: String,
+    /// The domain: for IP the interface.
+    pub domain: String,
+    /// The address there, if it is one of IP.
+    pub ip: Option<IpAddr>,
+    /// `mr_mode` in libfabric's words.
+    pub registration: String,
+    /// Whether it may be taken.
+    pub fits: bool,
+    /// Why it is taken, would be if those before it failed, or is not.
+    pub reason: String,
+}
+
+/// All ways of this machine, the one that is taken first, then the others that fit, then those that do not.
+///
+/// # Errors
+/// The library is missing, or fails.
+pub fn candidates(config: &Config) -> Result<Vec<Candidate>> {
+    let (fitting, others) = sorted(config)?;
+    let taken = fitting.into_iter().enumerate().map(|(place, (info, reason))| {
+        let words = if place == 0 { "taken" } else { "next" };
+        describe(&info, true, format!("{words}: {reason}"))
+    });
+    let mut all: Vec<_> =
+        taken.chain(others.into_iter().map(|(info, reason)| describe(&info, false, reason))).collect();
+    // Layers over layers are found several times, with different descriptions of the same way.
+    let mut seen = HashSet::new();
+    all.retain(|way| seen.insert((way.provider.clone(), way.fabric.clone(), way.domain.clone(), way.ip)));
+    Ok(all)
+}
+
+/// Those that fit, the best first.
+pub(super) fn fitting(config: &Config) -> Result<Vec<(Info, String)>> {
+    let (fitting, others) = sorted(config)?;
+    if !fitting.is_empty() {
+        return Ok(fitting);
+    }
+    let reason = if others.is_empty() {
+        "libfabric knows no provider of reliable datagrams on this machine".to_owned()
+    } else {
+        let refused = others.iter().map(|(info, reason)| (reason.clone(), info.provider()));
+        format!("no provider fits: {}; `han info` lists them with their interfaces", by_reason(refused))
+    };
+    Err(Error::Fabric { call: "fi_getinfo", reason })
+}
+
+/// Each reason once, behind the names of all that it is for.
+fn by_reason(refused: impl Iterator<Item = (String, String)>) -> String {
+    let mut reasons = BTreeMap::<String, BTreeSet<String>>::new();
+    for (reason, provider) in refused {
+        reasons.entry(reason).or_default().insert(provider);
+    }
+    let text = |(reason, providers): (String, BTreeSet<String>)| {
+        let names: Vec<_> = providers.into_iter().collect();
+        format!("{} ({reason})", names.join(", "))
+    };
+    reasons.into_iter().map(text).collect::<Vec<_>>().join("; ")
+}
+
+type Judged = Vec<(Info, String)>;
+
+fn sorted(config: &Config) -> Result<(Judged, Judged)> {
+    let mut fitting = Vec::new();
+    let mut others = Vec::new();
+    for info in fabric::query(Wanted::TaggedMessages)? {
+        match judge(&info, config) {
+            Ok((rank, reason)) => fitting.push((rank, info, reason)),
+            Err(reason) => others.push((info, reason)),
+        }
+    }
+    // Stable: among equals the library's order holds.
+    fitting.sort_by_key(|(rank, ..)| *rank);
+    let found: Vec<_> = fitting
+        .iter()
+        .map(|(_, info, _)| info)
+        .chain(others.iter().map(|(info, _)| info))
+        .map(Info::provider)
+        .collect();
+    for info in fabric::query(Wanted::Any)? {
+        if !found.contains(&info.provider()) {
+            let reason = "lacks tagged messages in order, or receives from a named sender".to_owned();
+            others.push((info, reason));
+        }
+    }
+    Ok((fitting.into_iter().map(|(_, info, reason)| (info, reason)).collect(), others))
+}
+
+/// Its rank, lower is better, with the reason; or why it does not fit.
+type Verdict = std::result::Result<((usize, usize), String), String>;
+
+fn judge(info: &Info, config: &Config) -> Verdict {
+    let provider = info.provider();
+    let (place, reason) = place_of(&provider, config)?;
+    if let Some(interface) = &config.interface
+        && !interface.holds(&info.domain(), &info.fabric(), info.ip())
+    {
+        return Err("is not on the interface that was asked for".to_owned());
+    }
+    if info.tag_bits() < TAG_BITS {
+        return Err(format!("has tags of {} bits, {TAG_BITS} are needed", info.tag_bits()));
+    }
+    if info.word_bytes() < 8 && info.pieces() < 2 {
+        return Err("carries no word of 64 bits, and messages of one piece only".to_owned());
+    }
+    let (distance, remark) = distance_of(&info.domain(), info.ip(), config)?;
+    Ok(((place, distance), if remark.is_empty() { reason } else { format!("{reason}, {remark}") }))
+}
+
+/// Bits of a [`Tag`](crate::transport::Tag).
+const TAG_BITS: u32 = 48;
+
+fn place_of(provider: &str, config: &Config) -> std::result::Result<(usize, String), String> {
+    let known = PREFERENCE.iter().position(|(name, _)| *name == provider);
+    if config.providers.is_empty() {
+        return match known {
+            Some(place) => Ok((place, PREFERENCE[place].1.to_owned())),
+            None if matches!(provider, "shm" | "sm2") => Err("shared memory: not between nodes".to_owned()),
+            None => Err("is not known to serve; naming it in the setting of providers takes it".to_owned()),
+        };
+    }
+    let asked = config.providers.iter().position(|name| names(name, provider));
+    match asked {
+        // Among several that one name stands for, the usual order.
+        Some(place) => Ok((place * (PREFERENCE.len() + 1) + known.unwrap_or(PREFERENCE.len()), "asked for".to_owned())),
+        None => Err(format!("not among the providers that may be taken ({})", config.providers.join(", "))),
+    }
+}
+
+/// Whether a name in the settings stands for this provider.
+fn names(name: &str, provider: &str) -> bool {
+    name == provider || (name == "tcp" && matches!(provider, "net" | "tcp;ofi_rxm"))
+}
+
+/// How far an address is from being the right one, with a remark; or why it is not.
+fn distance_of(domain: &str, ip: Option<IpAddr>, config: &Config) -> std::result::Result<(usize, String), String> {
+    let Some(ip) = ip else { return Ok((0, String::new())) };
+    let named = config.interface.is_some();
+    let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let family = usize::from(ip.is_ipv6());
+    match config.reach {
+        _ if link_local => Err("is link-local: the address means something else on another host".to_owned()),
+        Reach::Host if ip.is_loopback() => Ok((family, "this host alone: loopback".to_owned())),
+        Reach::Host => Ok((2 + family, String::new())),
+        Reach::Network if ip.is_loopback() => Err("is loopback: other hosts do not reach it".to_owned()),
+        Reach::Network if !named && is_private_bridge(domain) => {
+            Ok((2 + family, "the interface looks like a bridge inside this host".to_owned()))
+        }
+        Reach::Network => Ok((family, String::new())),
+    }
+}
+
+/// Names that container engines and virtual machines give to networks inside a host.
+fn is_private_bridge(domain: &str) -> bool {
+    ["docker", "podman", "virbr", "cni", "flannel", "lxcbr", "lxdbr"].iter().any(|start| domain.starts_with(start))
+}
+
+fn describe(info: &Info, fits: bool, reason: String) -> Candidate {
+    Candidate {
+        provider: info.provider(),
+        version: info.version(),
+        fabric: info.fabric(),
+        domain: info.domain(),
+        ip: info.ip(),
+        registration: info.registration_mode(),
+        fits,
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_reason;
+
+    #[test]
+    fn a_reason_is_given_once() {
+        let refused = [("slow", "tcp"), ("odd", "shm"), ("slow", "net"), ("slow", "tcp")];
+        let refused = refused.into_iter().map(|(reason, provider)| (reason.to_owned(), provider.to_owned()));
+        assert_eq!(by_reason(refused), "shm (odd); net, tcp (slow)");
+    }
+}

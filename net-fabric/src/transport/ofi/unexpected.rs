@@ -1,0 +1,114 @@
+//! Messages that nobody has asked for yet, kept to let those behind them past.
+//!
+//! The native sockets providers (`net` in libfabric 1.17, `tcp` later) leave a message that no receive was posted for
+//! in its connection, the later ones after 64 of them: all that comes behind it waits, and a rank that waits for one
+//! of those would wait for ever. So a rank that has receives posted, and sees nothing complete for a while, asks the
+//! provider (`FI_PEEK`) whether such a message stands at the head of one of these connections, and takes it into
+//! memory of its own, where the receive for it finds it later.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::transport::ANYBODY;
+
+/// A message that came before its receive.
+pub(super) struct Kept {
+    pub(super) word: u64,
+    pub(super) data: Box<[u8]>,
+}
+
+/// Such messages, and when to look for more.
+pub(super) struct Unexpected {
+    kept: HashMap<(usize, u64), VecDeque<Kept>>,
+    bytes: usize,
+    limit: usize,
+    /// Whether the provider needs this, and can do it.
+    pub(super) enabled: bool,
+    /// The peer whose connection is being looked at, or whose message is being taken: no receive is posted for it
+    /// meanwhile, lest messages with one tag overtake each other.
+    pub(super) looking_at: Option<usize>,
+    /// The slot behind that of the last look.
+    pub(super) cursor: usize,
+    /// The rank that is looked at next where anybody's messages are awaited, and whether its turn is next.
+    pub(super) anybody: (usize, bool),
+    last: Option<Instant>,
+}
+
+/// Providers that let a message bar its connection.
+pub(super) fn barred_by_messages(provider: &str) -> bool {
+    matches!(provider, "net" | "tcp")
+}
+
+/// Memory for a message of this length, as its header tells it; none where there is not as much.
+pub(super) fn room_for(bytes: usize) -> Option<Box<[u8]>> {
+    // Zeroed memory costs nothing until it is used, but to ask for too much of it ends the process.
+    Vec::<u8>::new().try_reserve_exact(bytes).ok()?;
+    Some(vec![0; bytes].into_boxed_slice())
+}
+
+/// How long nothing completes before a look is taken, and between looks.
+const PATIENCE: Duration = Duration::from_micros(200);
+
+impl Unexpected {
+    pub(super) fn new(enabled: bool, limit: usize) -> Self {
+        Self {
+            kept: HashMap::new(),
+            bytes: 0,
+            limit,
+            enabled,
+            looking_at: None,
+            cursor: 0,
+            anybody: (0, false),
+            last: None,
+        }
+    }
+
+    /// Nothing has completed for `idle`: whether it is time to look.
+    pub(super) fn due(&mut self, idle: Duration) -> bool {
+        let due = idle >= PATIENCE && self.may_look() && self.last.is_none_or(|last| last.elapsed() >= PATIENCE);
+        if due {
+            self.last = Some(Instant::now());
+        }
+        due
+    }
+
+    /// Whether no look is under way, and there is room.
+    pub(super) fn may_look(&self) -> bool {
+        self.enabled && self.looking_at.is_none() && self.bytes < self.limit
+    }
+
+    pub(super) fn keep(&mut self, peer: usize, tag: u64, kept: Kept) {
+        self.bytes += kept.data.len();
+        self.kept.entry((peer, tag)).or_default().push_back(kept);
+    }
+
+    /// The oldest kept message of this peer, or of anybody, with this tag, and whose it is.
+    pub(super) fn take(&mut self, peer: usize, tag: u64) -> Option<(usize, Kept)> {
+        if self.kept.is_empty() {
+            return None;
+        }
+        let of_anybody = || self.kept.keys().find(|(_, kept)| *kept == tag).map(|(peer, _)| *peer);
+        let peer = if peer == ANYBODY { of_anybody()? } else { peer };
+        let queue = self.kept.get_mut(&(peer, tag))?;
+        let kept = queue.pop_front()?;
+        if queue.is_empty() {
+            self.kept.remove(&(peer, tag));
+        }
+        self.bytes -= kept.data.len();
+        Some((peer, kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::room_for;
+
+    #[test]
+    fn lengths_that_cannot_be_true_find_no_room() {
+        assert_eq!(room_for(5).as_deref(), Some(&[0; 5][..]));
+        for bytes in [usize::MAX, isize::MAX.cast_unsigned(), 1 << 60] {
+            assert_eq!(room_for(bytes), None, "{bytes}");
+        }
+    }
+}

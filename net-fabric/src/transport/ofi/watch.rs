@@ -1,0 +1,119 @@
+//! Whether peers that something is awaited from are still there, for providers that do not tell.
+//!
+//! Providers over TCP end the messages of a closed connection at best: a receive that has not begun to arrive, and
+//! with some of them a send, stays under way for ever, and new sends are busy for ever. Their endpoints listen on a
+//! port of the kernel's, though. So when nothing has completed for a while, a helper connects there, and closes at
+//! once: the kernel of a host with a living endpoint accepts without the peer's help, that of a host whose endpoint
+//! is gone refuses, and a host that is out of reach does not answer.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a host may take to answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// Where peers listen, and which one is being asked.
+pub(super) struct Watch {
+    addresses: Vec<SocketAddr>,
+    interval: Duration,
+    asked: Option<(usize, JoinHandle<io::Result<()>>)>,
+    last: Option<Instant>,
+    /// The peer to begin with next time.
+    cursor: usize,
+}
+
+/// Providers whose endpoints listen for TCP connections at their address.
+pub(super) fn listens(provider: &str) -> bool {
+    matches!(provider, "tcp" | "net" | "tcp;ofi_rxm" | "net;ofi_rxm" | "sockets")
+}
+
+impl Watch {
+    pub(super) fn new(addresses: Vec<SocketAddr>, interval: Duration) -> Self {
+        Self { addresses, interval, asked: None, last: None, cursor: 0 }
+    }
+
+    /// Nothing has completed for `idle`. `awaited` are the peers of the messages under way. Gives a peer that is
+    /// gone, and why.
+    pub(super) fn tick(&mut self, idle: Duration, awaited: impl Iterator<Item = usize>) -> Option<(usize, String)> {
+        if let Some((peer, helper)) = self.asked.take_if(|(_, helper)| helper.is_finished()) {
+            // A helper that could not work says nothing about the peer.
+            if let Ok(Err(error)) = helper.join()
+                && let Some(reason) = reason(&error)
+            {
+                return Some((peer, format!("{reason} at {}", self.addresses[peer])));
+            }
+        }
+        if idle < self.interval || self.asked.is_some() || self.last.is_some_and(|last| last.elapsed() < self.interval)
+        {
+            return None;
+        }
+        self.last = Some(Instant::now());
+        // The next one from the cursor on, or the lowest.
+        let distance = |peer: &usize| (peer + self.addresses.len() - self.cursor) % self.addresses.len();
+        let peer = awaited.filter(|peer| *peer < self.addresses.len()).min_by_key(distance)?;
+        self.cursor = (peer + 1) % self.addresses.len();
+        let address = self.addresses[peer];
+        let helper = thread::Builder::new().name("han-peer-alive".to_owned());
+        let helper = helper.spawn(move || TcpStream::connect_timeout(&address, ANSWER).map(drop));
+        self.asked = helper.ok().map(|helper| (peer, helper));
+        None
+    }
+}
+
+/// What an error says about the peer, if it does.
+fn reason(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => Some("nobody listens any more"),
+        ErrorKind::TimedOut => Some("its host does not answer"),
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown => {
+            Some("there is no way to its host any more")
+        }
+        _ => None,
+    }
+}
+
+/// The port and address in a `sockaddr_in` or `sockaddr_in6`.
+pub(super) fn listening_at(ip: Option<IpAddr>, name: &[u8]) -> Option<SocketAddr> {
+    let port = name.get(2..4)?;
+    Some(SocketAddr::new(ip?, u16::from_be_bytes([port[0], port[1]])))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn ask(watch: &mut Watch, peer: usize) -> Option<(usize, String)> {
+        watch.last = None;
+        assert_eq!(watch.tick(Duration::from_secs(1), [peer].into_iter()), None);
+        while !watch.asked.as_ref().unwrap().1.is_finished() {
+            thread::yield_now();
+        }
+        watch.tick(Duration::ZERO, [peer].into_iter())
+    }
+
+    #[test]
+    fn those_that_listen_live() {
+        let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        let mut watch = Watch::new(addresses, Duration::from_secs(1));
+        assert_eq!(watch.tick(Duration::from_millis(999), [0, 1].into_iter()), None);
+        assert!(watch.asked.is_none());
+        assert_eq!((ask(&mut watch, 0), ask(&mut watch, 1)), (None, None));
+        drop(listeners);
+        let (peer, reason) = ask(&mut watch, 1).unwrap();
+        assert!(peer == 1 && reason.contains("nobody listens"), "{reason}");
+    }
+
+    #[test]
+    fn addresses_are_read_from_their_c_form() {
+        let name = [2, 0, 0x1f, 0x90, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+        let ip = Some("127.0.0.1".parse().unwrap());
+        assert_eq!(listening_at(ip, &name), Some("127.0.0.1:8080".parse().unwrap()));
+        assert_eq!((listening_at(None, &name), listening_at(ip, &name[..3])), (None, None));
+    }
+}

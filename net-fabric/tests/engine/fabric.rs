@@ -1,0 +1,134 @@
+//! The same engine over libfabric, on this machine's loopback interface.
+
+use std::time::{Duration, Instant};
+
+use net_fabric::Error;
+use net_fabric::engine::{Engine, Key, Watch};
+use net_fabric::transport::Transport;
+use net_fabric::transport::ofi::{Config, OfiTransport, world_here};
+
+use crate::exact::everything;
+use crate::rig::{Case, DEADLINE, Part};
+use crate::vigil::{ALLREDUCE, Notebook, SECRET, World};
+
+fn ranks(size: usize) -> Vec<OfiTransport> {
+    ranks_over("tcp", size)
+}
+
+fn ranks_over(provider: &str, size: usize) -> Vec<OfiTransport> {
+    world_here(&Config { providers: vec![provider.to_owned()], ..Config::default() }, size).unwrap()
+}
+
+/// The errors of ranks that each do `case`, in threads of their own: while one listens or says its last words, the
+/// others go on.
+fn failures_apart(ranks: Vec<OfiTransport>, case: impl Fn(usize) -> Case + Sync) -> Vec<Error> {
+    let (size, case) = (ranks.len(), &case);
+    let rank = move |rank: usize, transport: OfiTransport| {
+        let mut engine = Engine::watched(transport, SECRET, Watch::default(), Box::<Notebook>::default());
+        let mut part = case(rank).part(rank, size, 0);
+        let started = Instant::now();
+        let mut error = part.try_start(&mut engine, Key { communicator: 0, sequence: 0 }).err();
+        while error.is_none() {
+            assert!(started.elapsed() < DEADLINE, "rank {rank} must fail");
+            error = engine.progress().and_then(|_| engine.look()).err();
+            error = error.or_else(|| engine.transport_mut().sleep(Duration::from_millis(1)).err());
+        }
+        // The others hear of it.
+        let failed = Instant::now();
+        while failed.elapsed() < Duration::from_millis(500) {
+            let _ = engine.progress();
+        }
+        error.unwrap()
+    };
+    std::thread::scope(|scope| {
+        let threads =
+            ranks.into_iter().enumerate().map(|(number, transport)| scope.spawn(move || rank(number, transport)));
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn other_lengths_are_a_mismatch_on_both_sides() {
+    let native = [("tcp", [4, 5]), ("tcp", [400, 4]), ("tcp", [4, 100_000])];
+    let others = ["tcp;ofi_rxm", "sockets", "udp;ofi_rxd"].map(|provider| (provider, [400, 4]));
+    // All at once: most of the time they wait.
+    std::thread::scope(|scope| {
+        for (provider, counts) in native.into_iter().chain(others) {
+            scope.spawn(move || {
+                let case = |rank| Case { count: counts[rank], chunk_bytes: 1 << 20, ..ALLREDUCE };
+                for error in failures_apart(ranks_over(provider, 2), case) {
+                    let text = error.to_string();
+                    assert!(matches!(error, Error::Mismatch(_)), "{provider}, {counts:?}: {text}");
+                    let shown = |rank: usize| {
+                        text.contains(&format!("rank {rank} called allreduce(count {}, root 0)", counts[rank]))
+                    };
+                    // `ofi_rxm` may not find back to the other side: then a rank knows its own call alone.
+                    let is_enough = if provider == "tcp;ofi_rxm" { shown(0) || shown(1) } else { shown(0) && shown(1) };
+                    assert!(is_enough, "{provider}, {counts:?}: {text}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn algorithms_are_exact_and_may_all_be_under_way() {
+    let mut world = World::new(ranks(4), Watch::default());
+    let cases = everything(4, Case { count: 3000, chunk_bytes: 2000, root: 2, ..ALLREDUCE });
+    for (sequence, case) in (0..).zip(cases) {
+        for rank in 0..4 {
+            world.start(rank, case, sequence);
+        }
+        if sequence % 5 == 4 {
+            world.finish();
+        }
+    }
+    world.finish();
+    assert!(world.errors.iter().all(Option::is_none), "{:?}", world.errors);
+    world.parts.iter().for_each(Part::check);
+}
+
+#[test]
+fn notes_leave_room_for_messages_however_many_the_ranks() {
+    // Fewer places for messages than there are ranks that a note could come from.
+    let config = Config { providers: vec!["tcp".to_owned()], outstanding: 16, ..Config::default() };
+    let mut world = World::new(world_here(&config, 20).unwrap(), Watch::default());
+    for sequence in 0..2 {
+        for rank in 0..20 {
+            world.start(rank, ALLREDUCE, sequence);
+        }
+        world.finish();
+    }
+    assert!(world.errors.iter().all(Option::is_none), "{:?}", world.errors);
+    world.parts.iter().for_each(Part::check);
+}
+
+#[test]
+fn a_rank_that_is_gone_is_named_by_all() {
+    let mut world = World::new(ranks(4), Watch::default());
+    for rank in 0..4 {
+        world.start(rank, ALLREDUCE, 0);
+    }
+    world.finish();
+    // Nobody has anything to do with rank 3 but the one that waits for it.
+    world.engines.truncate(3);
+    for rank in 0..3 {
+        world.start(rank, ALLREDUCE, 1);
+    }
+    for error in world.failures(&[0, 1, 2]) {
+        assert!(matches!(error, Error::Unreachable { rank: 3, .. }), "{error}");
+    }
+}
+
+#[test]
+fn other_calls_are_a_mismatch() {
+    let mut world = World::new(ranks(2), Watch::default());
+    for (rank, root) in [(0, 0), (1, 1)] {
+        world.start(rank, Case { root, ..ALLREDUCE }, 0);
+    }
+    let error = world.common_error(&[0, 1]).to_string();
+    let expected = "mismatched collective: operation #0 on communicator 0: rank 0 called allreduce(count 4, root 0), \
+                    but rank 1 called allreduce(count 4, root 1)";
+    assert_eq!(error, expected);
+}

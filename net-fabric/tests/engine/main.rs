@@ -1,0 +1,10 @@
+//! The engine on the loopback transport: all ranks in one thread, in random order.
+#![allow(unsafe_code, clippy::unwrap_used)] // Hands the tests' vectors to the engine.
+
+mod exact;
+mod fabric;
+mod limits;
+mod mortal;
+mod rig;
+mod vigil;
+mod wrapped;

@@ -1,0 +1,378 @@
+//! Ranks that are missing, gone, or do something else; strangers. Everywhere the error must be the same, and name
+//! whoever is to blame.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use net_fabric::algorithm::{Algorithm, Collective, Tree};
+use net_fabric::engine::{Engine, Fingerprint, Host, Key, Policy, Secret, Settings, Watch};
+use net_fabric::transport::loopback::Options;
+use net_fabric::transport::{Loopback, Posted, Tag, Token, Transport};
+use net_fabric::{Error, Result};
+
+use crate::mortal::Mortal;
+use crate::rig::{Case, DEADLINE, Part, Random};
+
+pub(crate) const SECRET: Settings = Settings { secret: Secret([5; 16]), operations: 64 };
+
+/// Writes down what is said, and knows who is dead.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Notebook {
+    said: Arc<Mutex<Vec<String>>>,
+    dead: Arc<Mutex<Option<usize>>>,
+}
+
+impl Host for Notebook {
+    fn call(&self, fingerprint: Fingerprint) -> String {
+        let name = ["barrier", "bcast", "reduce", "allreduce"][usize::try_from(fingerprint.0[0] % 256).unwrap() - 1];
+        format!("{name}(count {}, root {})", fingerprint.0[1], fingerprint.0[0] >> 8)
+    }
+
+    fn fate(&mut self, rank: usize) -> Option<String> {
+        (*self.dead.lock().unwrap() == Some(rank)).then(|| "its node is down".to_owned())
+    }
+
+    fn speak(&mut self, sentence: &str) {
+        self.said.lock().unwrap().push(sentence.to_owned());
+    }
+}
+
+fn patient() -> Watch {
+    Watch {
+        ask_after: Duration::from_millis(1),
+        speak_after: None,
+        listen: Duration::from_millis(1),
+        ..Watch::default()
+    }
+}
+
+/// Engines that look after what takes long, and what has become of them.
+pub(crate) struct World<T: Transport> {
+    pub(crate) engines: Vec<Engine<T>>,
+    notebook: Notebook,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) errors: Vec<Option<Error>>,
+    /// Ranks that let nothing move.
+    still: Vec<usize>,
+}
+
+fn world(size: usize, watch: Watch, options: Options) -> World<Loopback> {
+    World::new(Loopback::world(size, options), watch)
+}
+
+impl<T: Transport> World<T> {
+    pub(crate) fn new(ranks: Vec<T>, watch: Watch) -> Self {
+        let notebook = Notebook::default();
+        let size = ranks.len();
+        let engine = |rank| Engine::watched(rank, SECRET, watch, Box::new(notebook.clone()));
+        let engines = ranks.into_iter().map(engine).collect();
+        Self { engines, notebook, parts: Vec::new(), errors: vec![None; size], still: Vec::new() }
+    }
+
+    fn size(&self) -> usize {
+        self.errors.len()
+    }
+
+    pub(crate) fn start(&mut self, rank: usize, case: Case, sequence: u32) {
+        let mut part = case.part(rank, self.size(), sequence as usize);
+        let started = part.try_start(&mut self.engines[rank], Key { communicator: 0, sequence });
+        self.parts.push(part);
+        if let Err(error) = started {
+            self.errors[rank].get_or_insert(error);
+        }
+    }
+
+    fn step(&mut self) {
+        for (rank, engine) in self.engines.iter_mut().enumerate() {
+            if self.still.contains(&rank) {
+                continue;
+            }
+            if let Err(error) = engine.progress().and_then(|_| engine.look()) {
+                self.errors[rank].get_or_insert(error);
+            }
+        }
+    }
+
+    /// Lets all move until `done`.
+    fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + DEADLINE;
+        while !done(self) {
+            assert!(Instant::now() < deadline, "{what}: errors {:?}", self.errors);
+            self.step();
+        }
+    }
+
+    /// Lets all move until nothing is outstanding, or a rank has failed.
+    pub(crate) fn finish(&mut self) {
+        self.until("all end", |world| {
+            world.errors.iter().any(Option::is_some) || world.engines.iter().all(|engine| engine.outstanding() == 0)
+        });
+    }
+
+    /// Waits until all these ranks have an error.
+    pub(crate) fn failures(&mut self, ranks: &[usize]) -> Vec<Error> {
+        self.until("every rank must fail", |world| ranks.iter().all(|&rank| world.errors[rank].is_some()));
+        let errors: Vec<_> = ranks.iter().map(|&rank| self.errors[rank].clone().unwrap()).collect();
+        for (&rank, error) in ranks.iter().zip(&errors) {
+            let mut part = BCAST.part(rank, self.size(), 0);
+            let again = part.try_start(&mut self.engines[rank], Key { communicator: 9, sequence: 0 }).unwrap_err();
+            assert_eq!(again.to_string(), error.to_string(), "later operations fail with the same error");
+        }
+        errors
+    }
+
+    /// As [`failures`](Self::failures), where there is but one to be found.
+    pub(crate) fn common_error(&mut self, ranks: &[usize]) -> Error {
+        let errors = self.failures(ranks);
+        for error in &errors {
+            assert_eq!(error.to_string(), errors[0].to_string());
+        }
+        errors[0].clone()
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.notebook.said.lock().unwrap().clone()
+    }
+}
+
+const BCAST: Case = Case {
+    collective: Collective::Bcast,
+    algorithm: Algorithm::Tree(Tree::Chain),
+    policy: Policy::EventDriven { sends: 2, recvs: 3 },
+    root: 0,
+    count: 4,
+    in_place: false,
+    commutative: true,
+    chunk_bytes: 1000,
+    slots: 2,
+};
+
+pub(crate) const ALLREDUCE: Case =
+    Case { collective: Collective::Allreduce, algorithm: Algorithm::RecursiveDoubling, ..BCAST };
+
+#[test]
+fn other_operands_are_a_mismatch_on_all_ranks() {
+    for count in [3, 5, 400] {
+        let mut world = world(4, patient(), Options::default());
+        for rank in 0..4 {
+            world.start(rank, Case { count: if rank == 2 { count } else { 4 }, ..ALLREDUCE }, 0);
+        }
+        // Several ranks find it, each beside another one.
+        for error in world.failures(&[0, 1, 2, 3]) {
+            assert!(matches!(error, Error::Mismatch(_)), "{error}");
+            let (error, odd) = (error.to_string(), format!("rank 2 called allreduce(count {count}, root 0)"));
+            assert!([&odd, "called allreduce(count 4, root 0)"].iter().all(|side| error.contains(*side)), "{error}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_find_their_mismatch() {
+    let mut world = world(3, patient(), Options::default());
+    world.start(0, Case { root: 1, ..BCAST }, 0);
+    world.start(1, Case { root: 2, ..BCAST }, 0);
+    world.start(2, Case { root: 1, ..BCAST }, 0);
+    for error in world.failures(&[0, 1, 2]) {
+        assert!(matches!(error, Error::Mismatch(_)), "{error}");
+        let error = error.to_string();
+        assert!(error.contains("operation #0 on communicator 0: rank "), "{error}");
+        assert!(error.contains("rank 1 called bcast(count 4, root 2)"), "{error}");
+    }
+}
+
+#[test]
+fn roots_that_have_not_waited_learn_it_later() {
+    let mut world = world(2, patient(), Options::default());
+    for rank in 0..2 {
+        world.start(rank, BCAST, 0);
+        world.start(rank, Case { root: rank, ..BCAST }, 1);
+        world.start(rank, BCAST, 2);
+        world.start(rank, ALLREDUCE, 3);
+    }
+    let error = world.common_error(&[0, 1]).to_string();
+    let expected = "mismatched collective: operation #1 on communicator 0: rank 0 called bcast(count 4, root 0), but \
+                    rank 1 called bcast(count 4, root 1)";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn the_watchdog_says_who_is_missing() {
+    let watch = Watch { speak_after: Some(Duration::from_millis(30)), ..patient() };
+    let mut world = world(4, watch, Options::default());
+    world.still = vec![3];
+    for rank in 0..2 {
+        world.start(rank, ALLREDUCE, 0);
+    }
+    // Rank 0 waits for 1, which waits for 3, which is silent; rank 1 has begun with 0. Rank 2 has not called.
+    world.until("watchdogs", |world| {
+        let said = world.said();
+        let has = |rank: &str, what: &str| said.iter().any(|line| line.starts_with(rank) && line.contains(what));
+        has("rank 0 ", "in allreduce(count 4, root 0) #0 on communicator 0 for rank 2, which has not called it")
+            && has("rank 1 ", "for rank 3, which has been silent for ")
+    });
+    assert!(world.errors.iter().all(Option::is_none), "nothing has failed");
+    // And nothing is lost.
+    world.still.clear();
+    for rank in 2..4 {
+        world.start(rank, ALLREDUCE, 0);
+    }
+    world.until("all come", |world| world.engines.iter().all(|engine| engine.outstanding() == 0));
+    world.parts.iter().for_each(Part::check);
+}
+
+#[test]
+fn a_chain_of_waiting_ranks_is_told() {
+    let watch = Watch { speak_after: Some(Duration::from_millis(30)), ..patient() };
+    let mut world = world(3, watch, Options::default());
+    world.start(1, BCAST, 0);
+    world.start(2, BCAST, 0);
+    world.until("watchdog", |world| {
+        world.said().iter().any(|line| line.starts_with("rank 2 ") && line.contains("rank 1, which waits for rank 0"))
+    });
+}
+
+#[test]
+fn limits_of_time_and_silence_are_errors() {
+    let watch = Watch { time_limit: Some(Duration::from_millis(40)), ..patient() };
+    let mut overdue = world(2, watch, Options::default());
+    overdue.start(0, ALLREDUCE, 0);
+    let error = overdue.common_error(&[0, 1]).to_string();
+    assert!(error.starts_with("timeout: rank 0 has waited "), "{error}");
+    assert!(error.contains(" s in allreduce(count 4, root 0) #0 on communicator 0 for rank 1, which has "), "{error}");
+
+    let watch = Watch { silence_limit: Some(Duration::from_millis(40)), ..patient() };
+    let mut silent = world(3, watch, Options::default());
+    silent.start(0, ALLREDUCE, 0);
+    silent.still = vec![1];
+    let error = silent.common_error(&[0, 2]);
+    assert!(matches!(error, Error::Unreachable { rank: 1, .. }), "{error}");
+    assert!(error.to_string().contains("it has not answered for "), "{error}");
+}
+
+#[test]
+fn a_host_that_knows_better_ends_the_wait() {
+    let mut world = world(3, patient(), Options::default());
+    world.start(0, ALLREDUCE, 7);
+    world.still = vec![1];
+    *world.notebook.dead.lock().unwrap() = Some(1);
+    let error = world.common_error(&[0, 2]).to_string();
+    let expected = "rank 1 cannot be reached: its node is down; found by rank 0 in allreduce(count 4, root 0) #7 on \
+                    communicator 0";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn aborts_and_early_leavers_end_the_job_for_all() {
+    let mut aborted = world(3, patient(), Options::default());
+    aborted.start(0, ALLREDUCE, 0);
+    let error = aborted.engines[2].abort("no more fuel");
+    aborted.errors[2] = Some(error);
+    let error = aborted.common_error(&[0, 1, 2]).to_string();
+    assert_eq!(error, "rank 2 aborted the job: no more fuel");
+
+    let mut left = world(3, patient(), Options::default());
+    left.start(2, ALLREDUCE, 0);
+    left.engines.truncate(2);
+    let error = left.common_error(&[0, 1]).to_string();
+    assert_eq!(error, "rank 2 aborted the job: it left while in allreduce(count 4, root 0) #0 on communicator 0");
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_by_all_in_every_algorithm() {
+    let mut random = Random(77);
+    let size = 7;
+    let chunked = Case { count: 64, chunk_bytes: 16, ..ALLREDUCE };
+    let mut failed = 0;
+    for case in crate::exact::everything(size, chunked) {
+        for (synchronous, brittle) in [(false, false), (true, false), (false, true)] {
+            let options = Options { synchronous, disorder: Some(random.0), ..Options::default() };
+            let mut world = World::new(Mortal::world(size, options, brittle), patient());
+            for rank in 0..size {
+                world.start(rank, case, 0);
+            }
+            for _ in 0..random.below(12) {
+                world.step();
+            }
+            let victim = random.below(size);
+            world.engines[victim].transport_mut().kill();
+            world.still = vec![victim];
+            let survivors: Vec<_> = (0..size).filter(|&rank| rank != victim).collect();
+            let is_over = |world: &World<Mortal>, rank: usize| {
+                world.errors[rank].is_some() || world.engines[rank].outstanding() == 0
+            };
+            world.until("survivors", |world| survivors.iter().all(|&rank| is_over(world, rank)));
+            for &rank in &survivors {
+                if let Some(error) = &world.errors[rank] {
+                    assert!(matches!(error, Error::Unreachable { rank, .. } if *rank == victim), "{error}");
+                    failed += 1;
+                }
+            }
+        }
+    }
+    assert!(failed > 100, "most ranks need the one that is killed, but only {failed} have failed");
+}
+
+/// Sends bytes that no engine has sealed.
+fn intrude(rank: &mut Loopback, tag: Tag, bytes: &'static [u8]) {
+    // SAFETY: the bytes live for ever.
+    let posted = unsafe { rank.send(0, tag, 0x1234_5678_9abc_def0, bytes.as_ptr(), bytes.len(), Token(0)) };
+    assert_eq!(posted.unwrap(), Posted::Done);
+}
+
+#[test]
+fn strangers_are_refused_and_named() {
+    let mut ranks = Loopback::world(2, Options::default());
+    let mut stranger = ranks.pop().unwrap();
+    // Where rank 0 expects the first message, of this length and of another; and where notes come.
+    intrude(&mut stranger, Tag(0), &[0xff; 16]);
+    intrude(&mut stranger, Tag(0), &[0xff; 5]);
+    intrude(&mut stranger, Tag(1 << 47), &[3; 512]);
+    intrude(&mut stranger, Tag(1 << 47), &[3; 7]);
+    let mut world = World::new(ranks, patient());
+    let mut part = ALLREDUCE.part(0, 2, 0);
+    let key = Key { communicator: 0, sequence: 0 };
+    part.try_start(&mut world.engines[0], key).unwrap();
+    world.parts.push(part);
+    world.until("strangers are named", |world| world.said().len() == 3);
+    let expected = "a message in the name of rank 1 does not carry the job's secret: it was refused";
+    assert!(world.said().iter().filter(|line| *line == expected).count() >= 2, "{:?}", world.said());
+    // The right one is welcome all the same.
+    world.engines.push(Engine::watched(stranger, SECRET, patient(), Box::new(world.notebook.clone())));
+    world.errors.push(None);
+    world.start(1, ALLREDUCE, 0);
+    world.until("the operation", |world| world.engines.iter().all(|engine| engine.outstanding() == 0));
+    world.parts.iter().for_each(Part::check);
+}
+
+#[test]
+fn without_a_watch_a_stranger_is_an_error() {
+    let mut ranks = Loopback::world(2, Options::default());
+    let mut stranger = ranks.pop().unwrap();
+    let mut engine = Engine::new(ranks.pop().unwrap(), SECRET);
+    let mut part = ALLREDUCE.part(0, 2, 0);
+    part.try_start(&mut engine, Key { communicator: 0, sequence: 0 }).unwrap();
+    intrude(&mut stranger, Tag(0), &[0xff; 16]);
+    let error = engine.progress().unwrap_err();
+    assert!(matches!(error, Error::Stranger { rank: 1, .. }), "{error}");
+}
+
+#[test]
+fn ranks_in_threads_wait_and_are_woken() -> Result<()> {
+    let ranks = Loopback::world(3, Options { synchronous: true, ..Default::default() });
+    let threads: Vec<_> = ranks
+        .into_iter()
+        .map(|rank| {
+            std::thread::spawn(move || -> Result<()> {
+                let (rank, mut engine) = (rank.rank(), Engine::new(rank, SECRET));
+                for sequence in 0..300 {
+                    let mut part = ALLREDUCE.part(rank, 3, sequence as usize);
+                    let handle = part.try_start(&mut engine, Key { communicator: 0, sequence })?;
+                    engine.wait(handle)?;
+                    part.check();
+                }
+                Ok(())
+            })
+        })
+        .collect();
+    threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+}

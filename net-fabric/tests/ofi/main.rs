@@ -1,0 +1,9 @@
+//! The transport over libfabric, with every provider that this machine has, on loopback.
+#![allow(unsafe_code)] // Posts messages.
+#![allow(clippy::unwrap_used)]
+
+mod errors;
+mod memory;
+mod messages;
+mod processes;
+mod world;
