@@ -1,15 +1,21 @@
 //! Groups of ranks that do collectives together.
 
-use std::cell::{RefCell, RefMut};
+use std::borrow::Borrow;
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
-use shm_core::{Call, LocalComm, OwnedCall, SharedVec};
+use reduce_kernels::Operator;
+use shm_core::{Call, Owned, OwnedCall, SharedVec, Ticket};
 
+use crate::carrier::Carrier;
 use crate::config::LogLevel;
 use crate::context::Inner;
 use crate::error::{Error, Result};
 use crate::group;
+use crate::nodes::TaskEnd;
 use crate::request::{RawRequest, Request};
+use crate::select::Inter;
+use crate::trace::{CallName, Lane, Open, Trace, What};
 use crate::{Element, Op};
 
 /// A group of ranks; a cheap handle, of which clones mean the same group.
@@ -20,22 +26,38 @@ use crate::{Element, Op};
 #[derive(Debug, Clone)]
 pub struct Communicator {
     shared: Rc<Shared>,
+    context: Rc<Inner>,
 }
 
-/// What the handles of a communicator share.
+/// What the handles of a communicator share. Not the context, which holds those that are busy.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) local: RefCell<LocalComm>,
-    pub(crate) context: Rc<Inner>,
+    pub(crate) carrier: RefCell<Carrier>,
     rank: usize,
     size: usize,
     id: u32,
+    /// Calls that a trace knows.
+    traced: Cell<u64>,
+    /// Operations under way that a trace knows.
+    open: RefCell<Vec<(Ticket, Open)>>,
+}
+
+impl Shared {
+    /// Tells the trace which operations have completed.
+    pub(crate) fn note_completed(&self, carrier: &Carrier, context: &Inner) {
+        let Some(trace) = context.trace() else { return };
+        let mut open = self.open.borrow_mut();
+        for done in open.extract_if(.., |(ticket, _)| carrier.has_completed(*ticket)) {
+            trace.done(done.1);
+        }
+    }
 }
 
 impl Communicator {
-    pub(crate) fn new(local: LocalComm, context: Rc<Inner>) -> Self {
-        let (rank, size, id) = (local.rank(), local.size(), local.id());
-        Self { shared: Rc::new(Shared { local: RefCell::new(local), context, rank, size, id }) }
+    pub(crate) fn new(carrier: Carrier, context: Rc<Inner>) -> Self {
+        let (rank, size, id) = (carrier.rank(), carrier.size(), carrier.id());
+        let (carrier, traced, open) = (RefCell::new(carrier), Cell::new(0), RefCell::default());
+        Self { shared: Rc::new(Shared { carrier, rank, size, id, traced, open }), context }
     }
 
     /// This process's rank in the group, from 0.
@@ -61,7 +83,7 @@ impl Communicator {
     /// # Errors
     /// The job has ended; see [`Error`].
     pub fn barrier(&self) -> Result<()> {
-        self.run(Call::barrier())
+        self.run(Call::BARRIER)
     }
 
     /// Copies the root's `buffer` to every rank's.
@@ -144,10 +166,31 @@ impl Communicator {
     /// # Errors
     /// Wrong arguments, or the job has ended.
     #[inline]
-    pub fn run(&self, call: Call<'_>) -> Result<()> {
-        self.log(&call);
-        let mut local = self.local()?;
-        Ok(local.run(call, || self.shared.context.progress())?)
+    pub fn run<'a>(&self, call: impl Borrow<Call<'a>>) -> Result<()> {
+        let call = call.borrow();
+        self.log(call);
+        let mut carrier = self.carrier()?;
+        match self.context.trace() {
+            None => carrier.run(call, &self.context),
+            Some(trace) => self.run_traced(call, &mut carrier, trace),
+        }
+    }
+
+    #[cold]
+    fn run_traced(&self, call: &Call<'_>, carrier: &mut Carrier, trace: &Trace) -> Result<()> {
+        let context = &self.context;
+        let what = self.what(trace, call, carrier);
+        let open = trace.begin(Lane::Calls, what);
+        let outcome = trace.within(&what, || carrier.run(call, context));
+        trace.end(open, &outcome);
+        self.shared.note_completed(carrier, context);
+        outcome
+    }
+
+    /// Ends the trace on the world; see [`Trace::finish`].
+    pub(crate) fn finish(&self, trace: &Trace) -> Result<Option<String>> {
+        let finished = trace.finish(&mut *self.carrier()?, &self.context);
+        self.context.noted(finished)
     }
 
     /// Begins a prepared call; completed by the request's `test` or `wait`.
@@ -156,34 +199,73 @@ impl Communicator {
     /// Wrong arguments, or the job has ended.
     pub fn start(&self, call: Call<'static>) -> Result<RawRequest> {
         self.log(&call);
-        let mut local = self.local()?;
-        let ticket = local.start(call)?;
-        self.note_busy(&local);
-        Ok(RawRequest::new(Rc::clone(&self.shared), ticket))
+        let mut carrier = self.carrier()?;
+        let what = self.context.trace().map(|trace| self.what(trace, &call, &mut carrier));
+        let ticket = self.begin(what, &mut carrier, |carrier| carrier.start(call, &self.context), |ticket| *ticket)?;
+        Ok(RawRequest::new(Rc::clone(&self.shared), Rc::clone(&self.context), ticket))
     }
 
-    fn start_owned<T: Element>(&self, what: OwnedCall, buffer: Vec<T>) -> Result<Request<Vec<T>>> {
-        let mut local = self.local()?;
-        let owned = local.start_owned(what, buffer)?;
-        self.note_busy(&local);
-        Ok(Request::of_buffer(RawRequest::new(Rc::clone(&self.shared), owned.ticket()), owned))
+    fn start_owned<T: Element>(&self, call: OwnedCall, mut buffer: Vec<T>) -> Result<Request<Vec<T>>> {
+        let mut carrier = self.carrier()?;
+        let what = self.context.trace().map(|trace| {
+            let call = match call.clone() {
+                OwnedCall::Bcast(root) => Call::bcast(&mut buffer, root),
+                OwnedCall::Reduce(op, root) => Call::reduce_in_place(&mut buffer, op, root),
+                OwnedCall::Allreduce(op) => Call::allreduce_in_place(&mut buffer, op),
+            };
+            self.what(trace, &call, &mut carrier)
+        });
+        let start = |carrier: &mut Carrier| carrier.start_owned(call, buffer, &self.context);
+        let owned = self.begin(what, &mut carrier, start, Owned::ticket)?;
+        Ok(Request::of_buffer(
+            RawRequest::new(Rc::clone(&self.shared), Rc::clone(&self.context), owned.ticket()),
+            owned,
+        ))
     }
 
-    fn note_busy(&self, local: &LocalComm) {
-        if local.is_busy() {
-            self.shared.context.is_busy(&self.shared);
+    /// Begins an operation by `start`, and notes that it is under way: `what`, if that is traced.
+    fn begin<T>(
+        &self,
+        what: Option<What>,
+        carrier: &mut Carrier,
+        start: impl FnOnce(&mut Carrier) -> Result<T>,
+        ticket: impl FnOnce(&T) -> Ticket,
+    ) -> Result<T> {
+        let started = match self.context.trace().zip(what) {
+            None => start(carrier),
+            Some((trace, what)) => {
+                let open = trace.begin(Lane::Operations, what);
+                let started = trace.within(&what, || start(carrier));
+                match &started {
+                    Ok(begun) => self.shared.open.borrow_mut().push((ticket(begun), open)),
+                    Err(_) => trace.end(open, &started),
+                }
+                self.shared.note_completed(carrier, &self.context);
+                started
+            }
+        };
+        if carrier.is_busy() {
+            self.context.is_busy(&self.shared);
         }
+        started
+    }
+
+    /// How a trace calls the next operation, which is `call`.
+    fn what(&self, trace: &Trace, call: &Call<'_>, carrier: &mut Carrier) -> What {
+        let number = self.shared.traced.replace(self.shared.traced.get() + 1);
+        let name = CallName { communicator: self.id(), number };
+        What::call(call, name, trace.label(&carrier.next_choice(call, &self.context)))
     }
 
     #[inline]
-    fn local(&self) -> Result<RefMut<'_, LocalComm>> {
-        self.shared.context.check()?;
-        self.shared.local.try_borrow_mut().map_err(|_| Error::InUse(self.shared.id))
+    fn carrier(&self) -> Result<RefMut<'_, Carrier>> {
+        self.context.check()?;
+        self.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(self.shared.id))
     }
 
     #[inline]
     fn log(&self, call: &Call<'_>) {
-        if self.shared.context.config.log >= LogLevel::Debug {
+        if self.context.config.log >= LogLevel::Debug {
             eprintln!("han: rank {}: {} on communicator {}", self.rank(), call, self.id());
         }
     }
@@ -191,7 +273,7 @@ impl Communicator {
     /// A new group of the same ranks, whose operations are independent of this one's. Collective.
     ///
     /// # Errors
-    /// No memory that all ranks can share, or the job has ended.
+    /// No memory that all ranks of a group on one node can share, or the job has ended.
     pub fn dup(&self) -> Result<Self> {
         self.split(Some(0), 0)?.ok_or(Error::InUse(self.id()))
     }
@@ -200,12 +282,10 @@ impl Communicator {
     /// gives no colour gets no group. Collective over this group.
     ///
     /// # Errors
-    /// No memory that all ranks of a group can share, or the job has ended.
+    /// No memory that all ranks of a group on one node can share, or the job has ended.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        let context = &self.shared.context;
-        let mut local = self.local()?;
-        let mut idle = || context.progress();
-        let part = group::split(&mut local, color, key, &context.next_id, &mut idle)?;
+        let context = &self.context;
+        let part = group::split(&mut *self.carrier()?, color, key, context)?;
         Ok(part.map(|part| Self::new(part, Rc::clone(context))))
     }
 
@@ -215,22 +295,62 @@ impl Communicator {
     /// # Errors
     /// There is no memory.
     pub fn alloc<T: Element>(&self, length: usize) -> Result<SharedVec<T>> {
-        self.shared.context.check()?;
-        Ok(SharedVec::zeroed(&self.shared.context.job, length)?)
+        self.context.check()?;
+        Ok(SharedVec::zeroed(&self.context.job, length)?)
     }
 
     /// Gives up this handle; the group's memory goes with the last one.
     pub fn free(self) {}
 
+    /// Lets `settings` decide how this group's collectives over several nodes are carried out, in place of `HAN_SET` and
+    /// the tuning file; `None` goes back to those. Collective; operations that were begun stay as they are. Groups made
+    /// out of this one do not have it, and a group on one node has no use for it.
+    ///
+    /// # Errors
+    /// The ranks have given different settings, or the job has ended.
+    pub fn choose_by(&self, settings: Option<Inter>) -> Result<()> {
+        let text = settings.map_or_else(|| "the configuration".to_owned(), |settings| settings.to_string());
+        let hash = crate::tune::hash_of(&text);
+        // The greatest of all, and that of what is left to it, which is the smallest.
+        let mut bounds = [hash, !hash];
+        self.allreduce_in_place(&mut bounds, Operator::Max)?;
+        if bounds[0] != !bounds[1] {
+            return Err(Error::Config(format!(
+                "the ranks of communicator {} choose differently: this one by {text}",
+                self.id()
+            )));
+        }
+        if let Carrier::Nodes(nodes) = &mut *self.carrier()? {
+            nodes.choose_by(settings);
+        }
+        Ok(())
+    }
+
+    /// Carries out `call` as [`run`](Self::run) does, and tells when each of this rank's tasks had completed; none where
+    /// there are no tasks.
+    ///
+    /// # Errors
+    /// Those of the collective.
+    pub fn run_timed(&self, call: &Call<'_>) -> Result<Vec<TaskEnd>> {
+        self.log(call);
+        match &mut *self.carrier()? {
+            Carrier::Nodes(nodes) => nodes.run_timed(call, &self.context),
+            carrier => carrier.run(call, &self.context).map(|()| Vec::new()),
+        }
+    }
+
     /// Several lines on what this group is and how it works.
     #[must_use]
     pub fn describe(&self) -> String {
-        self.shared.local.try_borrow().map_or_else(|_| String::new(), |local| local.describe())
+        let context = &self.context;
+        self.shared.carrier.try_borrow().map_or_else(|_| String::new(), |carrier| carrier.describe(context))
     }
 
-    /// The module and form that `call` would take, for instance `sm/flat`.
+    /// The module and form that `call` would take, for instance `sm/flat`; over several nodes the algorithm and its
+    /// chunks.
     #[must_use]
-    pub fn choice(&self, call: &Call<'_>) -> &'static str {
-        self.shared.local.try_borrow().map_or("", |local| local.choice(call))
+    pub fn choice(&self, call: &Call<'_>) -> String {
+        let context = &self.context;
+        self.shared.carrier.try_borrow().map_or_else(|_| String::new(), |carrier| carrier.choice(call, context))
     }
 }

@@ -1,10 +1,15 @@
 //! Everything that can be configured, read from the environment once, at start-up.
 
 use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use net_fabric::transport::ofi;
 use shm_core::settings::{KEYS, Settings, seconds};
 
 use crate::error::{Error, Result};
+use crate::select::{self, Inter};
+use crate::tune::{Source, hash_of};
 
 /// How much is said on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,24 +40,45 @@ pub struct Config {
     pub log: LogLevel,
     /// Settings of the intra-node engine, with `HAN_WATCHDOG`, `HAN_REPRODUCIBLE` and `HAN_SET`.
     pub settings: Settings,
+    /// How collectives over several nodes are carried out: keys of `HAN_SET`, too.
+    pub inter: Inter,
+    /// `HAN_PROVIDER`: libfabric's providers that may be taken, the best first; empty is all.
+    pub providers: Vec<String>,
+    /// `HAN_TRACE`: the file that tells what every rank had under way and when; `None` records nothing.
+    pub trace: Option<PathBuf>,
+    /// Most spans that a rank keeps of it, the latest ones.
+    pub trace_spans: usize,
+    /// `HAN_TUNING`: a file of measured choices for collectives over several nodes.
+    pub tuning: Option<Arc<Source>>,
     /// Where each value comes from, by variable or key; what is not here is a default.
     origins: Vec<(String, String)>,
 }
 
-/// Variables of later versions: accepted and named as without effect, so that scripts keep working.
-const WITHOUT_EFFECT: [&str; 3] = ["HAN_TRACE", "HAN_TUNING", "HAN_PROVIDER"];
+/// Name and meaning of the keys of `HAN_SET` that belong to neither level.
+const OWN_KEYS: &[(&str, &str)] = &[(TRACE_SPANS, "most spans that a rank keeps for HAN_TRACE: a number from 1 on")];
+const TRACE_SPANS: &str = "trace_spans";
 
 impl Default for Config {
     fn default() -> Self {
-        Self { log: LogLevel::Warn, settings: Settings::default(), origins: Vec::new() }
+        Self {
+            log: LogLevel::Warn,
+            settings: Settings::default(),
+            inter: Inter::default(),
+            providers: Vec::new(),
+            trace: None,
+            trace_spans: 1 << 16,
+            tuning: None,
+            origins: Vec::new(),
+        }
     }
 }
 
 impl Config {
-    /// Reads `HAN_LOG`, `HAN_WATCHDOG`, `HAN_REPRODUCIBLE` and `HAN_SET`.
+    /// Reads `HAN_LOG`, `HAN_WATCHDOG`, `HAN_REPRODUCIBLE`, `HAN_PROVIDER`, `HAN_TRACE`, `HAN_TUNING` and `HAN_SET`.
     ///
     /// # Errors
-    /// A bad value or an unknown key; the message lists the valid ones.
+    /// A bad value or an unknown key; the message lists the valid ones. A tuning file that cannot be read; the message
+    /// names the line.
     pub fn from_environment() -> Result<Self> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -81,13 +107,22 @@ impl Config {
             };
             config.note("reproducible", "HAN_REPRODUCIBLE");
         }
+        if let Some(value) = set("HAN_PROVIDER") {
+            let list = ofi::Config::provider_list(&value);
+            config.providers = list.map_err(|e| Error::Config(format!("HAN_PROVIDER={value}: {e}")))?;
+            config.note("providers", "HAN_PROVIDER");
+        }
+        if let Some(value) = set("HAN_TRACE") {
+            config.trace = Some(value.into());
+            config.note("trace", "HAN_TRACE");
+        }
+        if let Some(value) = set("HAN_TUNING") {
+            let source = Source::read(Path::new(&value)).map_err(|e| Error::Config(format!("HAN_TUNING: {e}")))?;
+            config.tuning = Some(Arc::new(source));
+            config.note("tuning", "HAN_TUNING");
+        }
         if let Some(value) = set("HAN_SET") {
             config.set_all(&value)?;
-        }
-        for name in WITHOUT_EFFECT.into_iter().filter(|name| set(name).is_some()) {
-            if config.log >= LogLevel::Warn {
-                eprintln!("han: {name} has no effect in this version");
-            }
         }
         Ok(config)
     }
@@ -109,10 +144,49 @@ impl Config {
             {
                 value = format!("{value}+{more}");
             }
-            self.settings.set(key.trim(), value.trim()).map_err(|e| Error::Config(format!("HAN_SET: {e}")))?;
-            self.note(key.trim(), "HAN_SET");
+            let (key, value) = (key.trim(), value.trim());
+            self.set(key, value).map_err(|e| Error::Config(format!("HAN_SET: {e}")))?;
+            self.note(key, "HAN_SET");
         }
         Ok(())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
+        if select::KEYS.iter().any(|(known, _)| *known == key) {
+            return self.inter.set(key, value);
+        }
+        if KEYS.iter().any(|(known, _)| *known == key) {
+            return self.settings.set(key, value);
+        }
+        if key == TRACE_SPANS {
+            let spans = value.parse().ok().filter(|&spans: &usize| spans > 0);
+            self.trace_spans = spans.ok_or_else(|| format!("{key}={value}: expected a number from 1 on"))?;
+            return Ok(());
+        }
+        let keys: Vec<&str> = KEYS.iter().chain(select::KEYS).chain(OWN_KEYS).map(|(key, _)| *key).collect();
+        Err(format!("unknown key {key:?}: valid keys are {}", keys.join(", ")))
+    }
+
+    /// What must be the same on all nodes, in one line.
+    pub(crate) fn agreed(&self) -> String {
+        let trace = if self.trace.is_some() { " trace=on" } else { "" };
+        format!("{} {}{trace}", self.settings, self.inter)
+    }
+
+    /// The tuning file, for people.
+    pub(crate) fn tuning_name(&self) -> String {
+        self.tuning.as_ref().map_or_else(|| "no tuning file".to_owned(), |source| source.identity())
+    }
+
+    /// All that collectives are chosen by, in short, and the tuning file, for people.
+    pub(crate) fn chooses_by(&self) -> (u64, String) {
+        let text = format!("{} {:x}", self.agreed(), self.tuning_hash());
+        (hash_of(&text), self.tuning_name())
+    }
+
+    /// The tuning file's contents, in short.
+    pub(crate) fn tuning_hash(&self) -> u64 {
+        self.tuning.as_ref().map_or(0, |source| source.hash)
     }
 
     fn note(&mut self, key: &str, origin: &str) {
@@ -129,7 +203,14 @@ impl Config {
             ("watchdog_s", settings.watchdog_s.to_string()),
             ("reproducible", u8::from(settings.reproducible).to_string()),
         ];
+        let providers = if self.providers.is_empty() { "auto".to_owned() } else { self.providers.join(",") };
+        entries.push(("providers", providers));
+        entries.push(("trace", self.trace.as_ref().map_or("off".to_owned(), |path| path.display().to_string())));
+        let tuning = self.tuning.as_ref().map_or_else(|| "none".to_owned(), |source| source.identity());
+        entries.push(("tuning", tuning));
         entries.extend(KEYS.iter().map(|(key, _)| (*key, settings.get(key).unwrap_or_default())));
+        entries.extend(select::KEYS.iter().map(|(key, _)| (*key, self.inter.get(key).unwrap_or_default())));
+        entries.push((TRACE_SPANS, self.trace_spans.to_string()));
         let origin = |key: &str| self.origins.iter().find(|(known, _)| known == key).map(|(_, origin)| origin.clone());
         let with_origin = |(key, value)| (key, value, origin(key).unwrap_or_else(|| "default".to_owned()));
         entries.into_iter().map(with_origin).collect()
@@ -171,7 +252,15 @@ mod tests {
             (("HAN_REPRODUCIBLE", "yes"), "0, 1"),
             (("HAN_WATCHDOG", "-3"), "0 or more"),
             (("HAN_SET", "chunk=1"), "chunk_bytes"),
+            (("HAN_SET", "chunk=1"), "inter_algorithm"),
+            (("HAN_SET", "chunk=1"), "trace_spans"),
+            (("HAN_SET", "trace_spans=0"), "from 1 on"),
+            (("HAN_SET", "inter_algorithm=bubble"), "rabenseifner"),
+            (("HAN_SET", "inter_chunk_bytes=3"), "at least 64"),
+            (("HAN_SET", "inter_policy=eager"), "wait_all"),
+            (("HAN_PROVIDER", "tcp,,net"), "HAN_PROVIDER=tcp,,net"),
             (("HAN_SET", "chunk_bytes"), "key=value"),
+            (("HAN_TUNING", "/no/such/file"), "HAN_TUNING: /no/such/file: No such file"),
             (("HAN_SET", "chunk_bytes=4096,cma"), "key=value"),
             (("HAN_SET", "methods=cma,xpmem"), "shared, cma, cico"),
             (("HAN_SET", "chunk_bytes=3"), "power of two"),

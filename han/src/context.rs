@@ -1,16 +1,20 @@
 //! This process's place in a job.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use shm_core::job::Job;
-use shm_core::{Exchange, LocalComm, Registered};
+use shm_core::{Exchange, LocalComm};
 
+use crate::carrier::Carrier;
 use crate::communicator::{Communicator, Shared};
 use crate::config::{Config, LogLevel};
 use crate::error::{Error, Result};
-use crate::{Element, bootstrap};
+use crate::network::Network;
+use crate::trace::{self, Trace};
+use crate::{Element, bootstrap, group, network, nodes, placing};
 
 /// This process's place in a job: made once, given back by [`finalize`](Self::finalize).
 ///
@@ -23,10 +27,16 @@ pub struct Context {
     world: Communicator,
 }
 
+/// How long the last rank may take from the last barrier to its goodbye.
+const LEAVE_WITHIN: Duration = Duration::from_secs(30);
+
 /// What the communicators of a process share.
 pub(crate) struct Inner {
     pub(crate) config: Config,
+    /// The ranks of this node.
     pub(crate) job: Rc<Job>,
+    /// The ranks of all nodes, if there are several.
+    pub(crate) network: Option<Network>,
     exchange: RefCell<Box<dyn Exchange>>,
     /// Communicators with operations under way: they go on while another one waits, and live until
     /// they are done, whoever drops them.
@@ -35,14 +45,18 @@ pub(crate) struct Inner {
     finalized: Cell<bool>,
     /// The smallest communicator number that this rank has not used.
     pub(crate) next_id: Cell<u32>,
+    /// What is recorded for `HAN_TRACE`; not set if nothing is.
+    trace: OnceCell<Trace>,
+    /// What a caller does meanwhile when an operation takes long.
+    meanwhile: OnceCell<Box<dyn Fn()>>,
 }
 
 impl Context {
     /// Joins the job that a launcher started this process in, or is a world of one rank.
     ///
     /// # Errors
-    /// A wrong `HAN_` variable, a launcher that cannot be understood, ranks on several nodes, or no
-    /// memory that all ranks can share.
+    /// A wrong `HAN_` variable, a launcher that cannot be understood, no memory that all ranks of a node can share,
+    /// or no network that connects all nodes.
     pub fn init() -> Result<Self> {
         let config = Config::from_environment()?;
         Self::with(bootstrap::connect()?, config)
@@ -62,24 +76,35 @@ impl Context {
     /// As [`init`](Self::init).
     pub fn with(mut exchange: Box<dyn Exchange>, config: Config) -> Result<Self> {
         let size = exchange.size();
-        if let Some(mut nodes) = exchange.nodes() {
-            nodes.sort_unstable();
-            nodes.dedup();
-            if nodes.len() > 1 {
-                return Err(Error::SeveralNodes { size, nodes: nodes.len() });
+        let everybody = (0..size).collect();
+        let (job, network, world) = match placing::find(exchange.as_mut(), &config)? {
+            None => {
+                let job = Rc::new(Job::together(exchange.as_mut(), config.settings.clone())?);
+                let local = LocalComm::together(exchange.as_mut(), Rc::clone(&job), 0, everybody)?;
+                (job, None, Carrier::Node(local))
             }
-        }
-        let job = Rc::new(Job::together(exchange.as_mut(), config.settings.clone())?);
-        let local = LocalComm::together(exchange.as_mut(), Rc::clone(&job), 0, (0..size).collect())?;
+            Some(placing) => {
+                let (job, network, world) = network::join(exchange.as_mut(), placing, &config)?;
+                (job, Some(network), Carrier::Nodes(world))
+            }
+        };
+        let next_id = network.as_ref().map_or(1, |network| nodes::numbers(&network.placing.nodes));
         let inner = Rc::new(Inner {
             config,
             job,
+            network,
             exchange: RefCell::new(exchange),
             busy: RefCell::default(),
             finalized: Cell::new(false),
-            next_id: Cell::new(1),
+            next_id: Cell::new(next_id),
+            trace: OnceCell::new(),
+            meanwhile: OnceCell::new(),
         });
-        let world = Communicator::new(local, Rc::clone(&inner));
+        let mut world = world;
+        if let Some(trace) = inner.noted(trace::start(&mut world, &inner))? {
+            let _ = inner.trace.set(trace);
+        }
+        let world = Communicator::new(world, Rc::clone(&inner));
         if inner.config.log >= LogLevel::Info && world.rank() == 0 {
             eprint!("han: {}", world.describe());
         }
@@ -92,23 +117,63 @@ impl Context {
         &self.world
     }
 
+    /// Number of nodes that the ranks are on.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.inner.network.as_ref().map_or(1, |network| network.placing.node_count())
+    }
+
+    /// By rank of the world: the number of its node, from 0.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<usize> {
+        let network = self.inner.network.as_ref();
+        network.map_or_else(|| vec![0; self.world.size()], |network| network.placing.nodes.clone())
+    }
+
+    /// libfabric's name of what connects the nodes, if there are several.
+    #[must_use]
+    pub fn provider(&self) -> Option<&str> {
+        self.inner.network.as_ref().map(|network| network.provider.as_str())
+    }
+
     /// What was configured, and where.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    /// Lets the other ranks of this node read and write `slice` directly while it is used in collectives, as
-    /// if it came from [`Communicator::alloc`]. Not collective.
+    /// A new communicator of the ranks that `exchange` connects, which are some of the world's: its
+    /// [`number`](Exchange::number) says which. Collective over them; no other rank takes part.
     ///
-    /// The slice's pages are moved into memory that can be shared, in place. While the guard lives the slice
-    /// is used through it.
+    /// # Errors
+    /// No such rank, no memory that all ranks of a group on one node can share, or the job has ended.
+    pub fn communicator(&self, exchange: &mut dyn Exchange) -> Result<Communicator> {
+        self.inner.check()?;
+        if let Some(number) = (0..exchange.size()).map(|rank| exchange.number(rank)).find(|&n| n >= self.world.size()) {
+            let why = format!("rank {number} is not in this world of {} ranks", self.world.size());
+            return Err(Error::Node(shm_core::Error::InvalidArgument(why)));
+        }
+        let made = self.inner.noted(group::together(exchange, &self.inner))?;
+        Ok(Communicator::new(made, Rc::clone(&self.inner)))
+    }
+
+    /// Calls `work` now and then, from now on, while this rank waits for others in an operation: for what must go on
+    /// meanwhile, and must not call this context. False if there is something already. With
+    /// [`Settings::attentive`](shm_core::settings::Settings::attentive) that is every few microseconds of waiting.
+    pub fn meanwhile(&self, work: impl Fn() + 'static) -> bool {
+        self.inner.meanwhile.set(Box::new(work)).is_ok()
+    }
+
+    /// Does `work` while the other ranks of this node can read and write `slice` directly when it is used in
+    /// collectives, as if it came from [`Communicator::alloc`]. Not collective.
+    ///
+    /// The slice's pages are moved into memory that can be shared, in place, and back afterwards.
     ///
     /// # Errors
     /// The slice is no private memory (for instance a stack, or a mapping of a file), or shares its first or
-    /// last page with data of other threads; see [`Registered::new`].
-    pub fn register<'a, T: Element>(&self, slice: &'a mut [T]) -> Result<Registered<'a, T>> {
-        Ok(Registered::new(&self.inner.job, slice)?)
+    /// last page with data of other threads; see [`Job::with_registered`].
+    pub fn with_registered<T: Element, R>(&self, slice: &mut [T], work: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        Ok(self.inner.job.with_registered(slice, work)?)
     }
 
     /// What the ranks of this node share; for memory that is taken, given back and registered by hand.
@@ -122,44 +187,155 @@ impl Context {
     /// Communicators that are still held cannot be used any more.
     ///
     /// # Errors
-    /// The job has ended with an error before; this rank has left it all the same.
+    /// The job has ended with an error before, or the file of `HAN_TRACE` cannot be written; this rank has left the job
+    /// all the same.
     pub fn finalize(self) -> Result<()> {
         let drained = self.inner.drain();
+        let traced = drained.and_then(|()| self.inner.trace().map_or(Ok(None), |trace| self.world.finish(trace)));
         self.inner.job.begin_to_finalize();
+        let (trouble, drained) = match traced {
+            Ok(trouble) => (trouble, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
         let barrier = drained.and_then(|()| self.world.barrier());
+        let barrier = barrier.and_then(|()| self.inner.part());
         self.inner.finalized.set(true);
         self.inner.busy.take();
         self.inner.job.finalize();
         let farewell = self.inner.exchange.borrow_mut().finalize();
         barrier?;
-        farewell.map_err(|e| Error::Node(shm_core::Error::Startup(e.to_string())))
+        farewell.map_err(|e| startup(&*e))?;
+        trouble.map_or(Ok(()), |why| Err(Error::Config(why)))
     }
 
     /// Ends the job on all ranks, and this process with exit code `code`.
     pub fn abort(&self, code: i32, why: &str) -> ! {
-        self.inner.job.announce_abort(why);
+        if let Some(trace) = self.inner.trace() {
+            trace.write();
+        }
+        // The launcher first: else a peer that ends because of it might tell the job's exit code.
         if let Ok(mut exchange) = self.inner.exchange.try_borrow_mut() {
             exchange.abort(code, why);
+        }
+        self.inner.job.announce_abort(why);
+        if let Some(network) = &self.inner.network {
+            network.link.end(why);
+            network.link.spread();
         }
         std::process::exit(code)
     }
 }
 
 impl Inner {
+    /// What is recorded, if anything is.
+    #[inline]
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.get()
+    }
+
     /// Lets operations on all communicators that are not in use go on.
-    pub(crate) fn progress(&self) -> shm_core::Result<()> {
+    pub(crate) fn progress(&self) -> Result<()> {
+        if let Some(trace) = self.trace() {
+            trace.idle();
+        }
         if self.busy.borrow().is_empty() {
             return Ok(());
         }
         let mut busy = self.busy.take();
         for shared in &busy {
-            if let Ok(mut local) = shared.local.try_borrow_mut() {
-                local.progress()?;
+            if let Ok(mut carrier) = shared.carrier.try_borrow_mut() {
+                self.noted(carrier.progress(self))?;
+                shared.note_completed(&carrier, self);
             }
         }
-        busy.retain(|shared| shared.local.try_borrow().map_or(true, |local| local.is_busy()));
+        busy.retain(|shared| shared.carrier.try_borrow().map_or(true, |carrier| carrier.is_busy()));
         // An operator may have begun something meanwhile.
         self.busy.borrow_mut().append(&mut busy);
+        Ok(())
+    }
+
+    /// What a rank does now and then while it waits for messages: goes on elsewhere, and looks after its node.
+    pub(crate) fn idle(&self) -> Result<()> {
+        self.do_meanwhile();
+        self.progress()?;
+        self.look_after_node()
+    }
+
+    /// The same while it waits for ranks of its node, which look after each other.
+    pub(crate) fn idle_on_node(&self) -> shm_core::Result<()> {
+        self.do_meanwhile();
+        let sent = match &self.network {
+            // What this rank has sent may still lie here.
+            Some(network) => match network.link.progress() {
+                // This is an operator that the network has called; it goes on there.
+                Err(net_fabric::Error::InvalidArgument(_)) => Ok(false),
+                sent => sent.map_err(Error::from),
+            },
+            None => Ok(false),
+        };
+        let outcome = self.noted(sent).and_then(|_| self.progress());
+        outcome.map_err(|error| match error {
+            Error::Node(error) => error,
+            // Noted already, so the job has ended, and `explain` gives the error back.
+            other => self.job.check().err().unwrap_or_else(|| shm_core::Error::Startup(other.to_string())),
+        })
+    }
+
+    fn do_meanwhile(&self) {
+        if let Some(work) = self.meanwhile.get() {
+            work();
+        }
+    }
+
+    /// Takes note of an error: what ends the network ends this node's job, and the other way round.
+    pub(crate) fn noted<T>(&self, result: Result<T>) -> Result<T> {
+        if let (Err(error), Some(network)) = (&result, &self.network) {
+            network.note(error, &self.job);
+        }
+        result
+    }
+
+    /// What is behind an error of this node.
+    pub(crate) fn explain(&self, error: shm_core::Error) -> Error {
+        let behind = self.network.as_ref().and_then(Network::failure);
+        behind.map_or(Error::Node(error), Error::Network)
+    }
+
+    /// Looks whether the other ranks of this node live, where nothing else does.
+    pub(crate) fn look_after_node(&self) -> Result<()> {
+        Ok(self.job.health("an operation over the network")?)
+    }
+
+    /// The world rank of a rank of this node's job.
+    pub(crate) fn world_rank(&self, on_node: usize) -> usize {
+        self.network.as_ref().map_or(on_node, |network| network.placing.here[on_node])
+    }
+
+    /// The rank in this node's job of a world rank, if it is here.
+    pub(crate) fn rank_on_node(&self, world: usize) -> Option<usize> {
+        match &self.network {
+            Some(network) => network.placing.here.iter().position(|&rank| rank == world),
+            None => Some(world),
+        }
+    }
+
+    /// Whether ranks share cores on some node.
+    pub(crate) fn shares_cores(&self) -> bool {
+        self.network.as_ref().is_some_and(|network| network.shares_cores)
+    }
+
+    /// Several lines on the nodes and the network between them.
+    pub(crate) fn describe_nodes(&self) -> String {
+        self.network.as_ref().map_or_else(String::new, |network| network.describe(&self.job, &self.config))
+    }
+
+    /// Waits until no rank needs the network any more.
+    fn part(&self) -> Result<()> {
+        if let Some(network) = &self.network {
+            self.noted(network.link.leave(LEAVE_WITHIN).map_err(Error::from))?;
+            // An endpoint that is closed before others have left would look like one of a rank that has died.
+            self.exchange.borrow_mut().allgather(b"").map_err(|e| startup(&*e))?;
+        }
         Ok(())
     }
 
@@ -175,7 +351,10 @@ impl Inner {
     fn drain(&self) -> Result<()> {
         loop {
             let Some(shared) = self.busy.borrow().first().map(Rc::clone) else { return Ok(()) };
-            shared.local.borrow_mut().wait_all(|| self.progress())?;
+            let mut carrier = shared.carrier.borrow_mut();
+            carrier.wait_all(self)?;
+            shared.note_completed(&carrier, self);
+            drop(carrier);
             self.progress()?;
         }
     }
@@ -184,6 +363,10 @@ impl Inner {
     pub(crate) fn check(&self) -> Result<()> {
         if self.finalized.get() { Err(Error::Finalized) } else { Ok(()) }
     }
+}
+
+fn startup(error: &dyn std::error::Error) -> Error {
+    Error::Node(shm_core::Error::Startup(error.to_string()))
 }
 
 impl fmt::Debug for Inner {

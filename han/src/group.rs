@@ -1,48 +1,65 @@
 //! Making communicators out of a communicator: its own collectives carry the exchange.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
+use net_fabric::{FabricComm, Link};
 use reduce_kernels::Operator;
 use shm_core::exchange::{Exchange, ExchangeError};
 use shm_core::{Call, LocalComm};
 
-/// An exchange between all ranks of a communicator, of which `members` count.
+use crate::carrier::Carrier;
+use crate::context::Inner;
+use crate::error::{Error, Result};
+use crate::nodes::{self, Nodes, OfNode};
+use crate::parts::in_part;
+
+/// An exchange between all ranks of a communicator.
 struct Within<'a> {
-    parent: &'a mut LocalComm,
-    idle: &'a mut dyn FnMut() -> shm_core::Result<()>,
-    members: Vec<usize>,
+    parent: &'a mut Carrier,
+    context: &'a Inner,
 }
 
 impl Within<'_> {
     /// Everybody gives a slice of one long vector; bitwise or puts the slices together.
-    fn gather_all(&mut self, bytes: &[u8]) -> shm_core::Result<Vec<Vec<u8>>> {
+    fn gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (rank, size) = (self.parent.rank(), self.parent.size());
         let mut lengths = vec![0u64; size];
         lengths[rank] = bytes.len() as u64;
-        self.parent.run(Call::allreduce_in_place(&mut lengths, Operator::Bor.into()), &mut *self.idle)?;
+        self.parent.run(&Call::allreduce_in_place(&mut lengths, Operator::Bor.into()), self.context)?;
         let longest = lengths.iter().max().map_or(0, |&longest| usize::try_from(longest).unwrap_or(0));
         let mut all = vec![0u8; longest * size];
         all[longest * rank..][..bytes.len()].copy_from_slice(bytes);
-        self.parent.run(Call::allreduce_in_place(&mut all, Operator::Bor.into()), &mut *self.idle)?;
+        self.parent.run(&Call::allreduce_in_place(&mut all, Operator::Bor.into()), self.context)?;
         let length = |rank: usize| usize::try_from(lengths[rank]).unwrap_or(0);
         Ok((0..size).map(|rank| all[longest * rank..][..length(rank)].to_vec()).collect())
     }
 }
 
+impl Within<'_> {
+    /// Numbers that a communicator of `members` takes.
+    fn numbers(&self, members: &[usize]) -> u32 {
+        nodes::numbers(&nodes_of(self, members, self.context))
+    }
+}
+
 impl Exchange for Within<'_> {
     fn rank(&self) -> usize {
-        let own = self.parent.rank();
-        self.members.iter().position(|&member| member == own).unwrap_or(0)
+        self.parent.rank()
     }
 
     fn size(&self) -> usize {
-        self.members.len()
+        self.parent.size()
     }
 
-    fn allgather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
-        let all = self.gather_all(bytes)?;
-        Ok(self.members.iter().map(|&member| all[member].clone()).collect())
+    fn number(&self, rank: usize) -> usize {
+        match &*self.parent {
+            Carrier::Node(local) => self.context.world_rank(local.world()[rank]),
+            Carrier::Nodes(nodes) => nodes.flat().world()[rank],
+        }
+    }
+
+    fn allgather(&mut self, bytes: &[u8]) -> std::result::Result<Vec<Vec<u8>>, ExchangeError> {
+        Ok(self.gather(bytes)?)
     }
 }
 
@@ -51,55 +68,160 @@ struct Wish {
     color: Option<u32>,
     key: i32,
     next_id: u32,
+    /// What the rank chooses by, in short, and the tuning file's name.
+    chooses_by: (u64, String),
 }
 
 impl Wish {
     fn to_bytes(&self) -> Vec<u8> {
         let color = self.color.map_or(-1, i64::from);
-        [color.to_le_bytes().as_slice(), &self.key.to_le_bytes(), &self.next_id.to_le_bytes()].concat()
+        let (hash, name) = &self.chooses_by;
+        let numbers = [color.to_le_bytes().as_slice(), &self.key.to_le_bytes(), &self.next_id.to_le_bytes()].concat();
+        [&numbers[..], &hash.to_le_bytes(), name.as_bytes()].concat()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (color, rest) = bytes.split_first_chunk()?;
         let (key, next_id) = rest.split_first_chunk()?;
         let color = u32::try_from(i64::from_le_bytes(*color)).ok();
-        Some(Self { color, key: i32::from_le_bytes(*key), next_id: u32::from_le_bytes(next_id.try_into().ok()?) })
+        let (next_id, rest) = next_id.split_first_chunk()?;
+        let (hash, name) = rest.split_first_chunk()?;
+        let chooses_by = (u64::from_le_bytes(*hash), String::from_utf8_lossy(name).into_owned());
+        Some(Self { color, key: i32::from_le_bytes(*key), next_id: u32::from_le_bytes(*next_id), chooses_by })
     }
 }
 
 /// The part of `parent` that this rank's colour names; see `Communicator::split`.
-pub(crate) fn split(
-    parent: &mut LocalComm,
-    color: Option<u32>,
-    key: i32,
-    next_id: &Cell<u32>,
-    idle: &mut dyn FnMut() -> shm_core::Result<()>,
-) -> shm_core::Result<Option<LocalComm>> {
-    let (job, world) = (Rc::clone(parent.job()), parent.world().to_vec());
-    let everybody = (0..parent.size()).collect();
-    let mut within = Within { parent, idle, members: everybody };
-    let own = Wish { color, key, next_id: next_id.get() };
-    let wishes = within.gather_all(&own.to_bytes())?;
+pub(crate) fn split(parent: &mut Carrier, color: Option<u32>, key: i32, context: &Inner) -> Result<Option<Carrier>> {
+    let mut within = Within { parent, context };
+    let own = Wish { color, key, next_id: context.next_id.get(), chooses_by: context.config.chooses_by() };
+    let wishes = within.gather(&own.to_bytes())?;
     let wishes: Vec<Wish> = wishes.iter().filter_map(|bytes| Wish::from_bytes(bytes)).collect();
 
+    if let Some(rank) = wishes.iter().position(|wish| wish.chooses_by.0 != wishes[0].chooses_by.0) {
+        let (first, other) = (&wishes[0].chooses_by, &wishes[rank].chooses_by);
+        return Err(Error::Config(format!(
+            "ranks would choose differently: rank 0 by {} (settings and file {:x}), rank {rank} by {} ({:x}): give all \
+             the same HAN_SET, HAN_REPRODUCIBLE and HAN_TUNING",
+            first.1, first.0, other.1, other.0
+        )));
+    }
     let mut colors: Vec<u32> = wishes.iter().filter_map(|wish| wish.color).collect();
     colors.sort_unstable();
     colors.dedup();
-    // Numbers that no rank has used, one a group, so that messages tell the groups apart.
-    let first_id = wishes.iter().map(|wish| wish.next_id).max().unwrap_or(0);
-    next_id.set(first_id.wrapping_add(u32::try_from(colors.len()).unwrap_or(0)));
-
-    let Some(color) = color else {
-        // Making a segment takes two exchanges; who gets none takes part in them all the same.
-        within.gather_all(b"")?;
-        within.gather_all(b"")?;
-        return Ok(None);
+    let members = |color: u32| -> Vec<usize> {
+        let mut members: Vec<usize> = (0..wishes.len()).filter(|&rank| wishes[rank].color == Some(color)).collect();
+        members.sort_by_key(|&rank| (wishes[rank].key, rank));
+        members
     };
-    let mut members: Vec<usize> = (0..wishes.len()).filter(|&rank| wishes[rank].color == Some(color)).collect();
-    members.sort_by_key(|&rank| (wishes[rank].key, rank));
-    let ranks = members.iter().map(|&member| world[member]).collect();
-    let group = colors.iter().position(|&known| known == color).unwrap_or(0);
-    let id = first_id.wrapping_add(u32::try_from(group).unwrap_or(0));
-    within.members = members;
-    LocalComm::together(&mut within, job, id, ranks).map(Some)
+    // Numbers that no rank has used, as many for each group as it needs, so that messages tell the groups apart.
+    let mut numbers = 0_u32;
+    let mut offset = 0;
+    for &known in &colors {
+        if Some(known) == color {
+            offset = numbers;
+        }
+        numbers += within.numbers(&members(known));
+    }
+    let first_id = wishes.iter().map(|wish| wish.next_id).max().unwrap_or(0);
+    let first_id = free_numbers(&mut within, first_id, numbers)?;
+    context.next_id.set(first_id.wrapping_add(numbers));
+    let id = first_id.wrapping_add(offset);
+
+    make(&mut within, &color.map(members).unwrap_or_default(), id, context)
+}
+
+/// A communicator of all ranks of `exchange`, which has their numbers in the world; see `Context::communicator`.
+pub(crate) fn together(exchange: &mut dyn Exchange, context: &Inner) -> Result<Carrier> {
+    let members: Vec<usize> = (0..exchange.size()).collect();
+    let numbers = nodes::numbers(&nodes_of(exchange, &members, context));
+    let mut first_id = context.next_id.get();
+    loop {
+        // The first that no member has used, and then whether that is so still: an exchange may take as long as other
+        // communicators that are being made.
+        let words = gather(exchange, &first_id.to_le_bytes())?;
+        let wished = words.iter().filter_map(|word| Some(u32::from_le_bytes(*word.first_chunk()?)));
+        let agreed = wished.max().unwrap_or(first_id);
+        let is_free = context.next_id.get() <= agreed && !has_numbers(agreed, numbers, context);
+        if is_free {
+            context.next_id.set(agreed.wrapping_add(numbers));
+        }
+        let words = gather(exchange, &[u8::from(is_free)])?;
+        if words.iter().all(|word| word.first() == Some(&1)) {
+            let made = make(exchange, &members, agreed, context)?;
+            return made.ok_or_else(|| startup("no communicator was made"));
+        }
+        first_id = context.next_id.get().max(agreed.wrapping_add(1));
+    }
+}
+
+/// Makes a communicator of `members` of `whole`; `None` if there are none. Collective over `whole`, whose ranks may have
+/// other members.
+fn make(whole: &mut dyn Exchange, members: &[usize], id: u32, context: &Inner) -> Result<Option<Carrier>> {
+    let world: Vec<usize> = members.iter().map(|&member| whole.number(member)).collect();
+    let node_of = nodes_of(whole, members, context);
+    let has_one_node = node_of.iter().all(|node| *node == node_of[0]);
+    // Those on this node, and their ranks in the node's job.
+    let here = |member: &usize| context.rank_on_node(whole.number(*member)).map(|on_node| (*member, on_node));
+    let (here, on_node): (Vec<usize>, Vec<usize>) = members.iter().filter_map(here).unzip();
+    let job = Rc::clone(&context.job);
+    let part = in_part(whole, &here, |part| match (members, has_one_node) {
+        ([], _) => Ok(None),
+        (_, true) => LocalComm::together(part, job, id, on_node).map(|local| Some(Made::Node(local))),
+        (_, false) => OfNode::together(part, &job, id, &on_node).map(|of_node| Some(Made::OfNode(of_node))),
+    })?;
+    match (part, &context.network) {
+        (Some(Made::Node(local)), _) => Ok(Some(Carrier::Node(local))),
+        (Some(Made::OfNode(of_node)), Some(network)) => {
+            let topology = Some(network.topology(&world));
+            let flat = FabricComm::new(Rc::clone(&network.link), id, Link::number_of(id), world, topology)?;
+            Ok(Some(Carrier::Nodes(Nodes::new(flat, &node_of, of_node)?)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The nodes of `members`.
+fn nodes_of(whole: &dyn Exchange, members: &[usize], context: &Inner) -> Vec<usize> {
+    let node = |member: &usize| context.network.as_ref().map_or(0, |net| net.placing.nodes[whole.number(*member)]);
+    members.iter().map(node).collect()
+}
+
+fn gather(exchange: &mut dyn Exchange, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    exchange.allgather(bytes).map_err(startup)
+}
+
+fn startup(error: impl ToString) -> Error {
+    Error::Node(shm_core::Error::Startup(error.to_string()))
+}
+
+/// What the ranks of a node have made for a new communicator.
+#[allow(clippy::large_enum_variant)] // moved once
+enum Made {
+    /// It has no others.
+    Node(LocalComm),
+    /// Others are elsewhere.
+    OfNode(Option<OfNode>),
+}
+
+/// The first of `numbers` successive ids, not before `from`, whose numbers for messages no rank's communicators have.
+fn free_numbers(within: &mut Within<'_>, from: u32, numbers: u32) -> Result<u32> {
+    if within.context.network.is_none() || matches!(within.parent, Carrier::Node(_)) {
+        return Ok(from);
+    }
+    let mut first = from;
+    loop {
+        let mut taken = [u8::from(has_numbers(first, numbers, within.context))];
+        within.parent.run(&Call::allreduce_in_place(&mut taken, Operator::Max.into()), within.context)?;
+        if taken[0] == 0 {
+            return Ok(first);
+        }
+        first = first.wrapping_add(1);
+    }
+}
+
+/// Whether a communicator of this rank has one of the numbers for messages of `numbers` successive ids from `first` on.
+fn has_numbers(first: u32, numbers: u32, context: &Inner) -> bool {
+    let Some(network) = &context.network else { return false };
+    (0..numbers).any(|place| network.link.has_number(Link::number_of(first.wrapping_add(place))))
 }

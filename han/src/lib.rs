@@ -15,19 +15,29 @@
 //! when a rank dies or calls something else; see [`Error`].
 
 pub mod bootstrap;
+mod carrier;
 mod communicator;
 mod config;
 mod context;
 mod error;
 mod group;
+mod network;
+mod nodes;
+mod parts;
+mod placing;
 mod request;
+pub mod select;
+pub mod task;
+pub mod trace;
+pub mod tune;
 
 pub use communicator::Communicator;
 pub use config::{Config, LogLevel};
 pub use context::Context;
 pub use error::{Error, Result};
+pub use nodes::TaskEnd;
 pub use reduce_kernels::{
     Byte, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, ShortInt, TwoInt, UserOperator,
 };
 pub use request::{RawRequest, Request, wait_all};
-pub use shm_core::{Call, Collective, Exchange, Method, Methods, Registered, SharedVec};
+pub use shm_core::{Call, Collective, Exchange, Method, Methods, SharedVec};

@@ -5,19 +5,22 @@ use std::rc::Rc;
 use shm_core::{Owned, Ticket};
 
 use crate::communicator::Shared;
+use crate::context::Inner;
 use crate::error::{Error, Result};
+use crate::trace::{Lane, What};
 
 /// An operation under way whose buffers somebody else answers for.
 #[derive(Debug)]
 #[must_use = "an operation has completed only after `wait`, or when `test` says so"]
 pub struct RawRequest {
     shared: Rc<Shared>,
+    context: Rc<Inner>,
     ticket: Ticket,
 }
 
 impl RawRequest {
-    pub(crate) fn new(shared: Rc<Shared>, ticket: Ticket) -> Self {
-        Self { shared, ticket }
+    pub(crate) fn new(shared: Rc<Shared>, context: Rc<Inner>, ticket: Ticket) -> Self {
+        Self { shared, context, ticket }
     }
 
     /// Goes on, and tells whether the operation has completed.
@@ -25,9 +28,14 @@ impl RawRequest {
     /// # Errors
     /// The job has ended.
     pub fn test(&mut self) -> Result<bool> {
-        self.shared.context.progress()?;
-        let mut local = self.shared.local.try_borrow_mut().map_err(|_| Error::InUse(0))?;
-        Ok(local.test(self.ticket)?)
+        self.context.progress()?;
+        let mut carrier = self.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(0))?;
+        let tested = carrier.test(self.ticket, &self.context);
+        self.shared.note_completed(&carrier, &self.context);
+        if let (Err(_), Some(trace)) = (&tested, self.context.trace()) {
+            trace.write();
+        }
+        tested
     }
 
     /// Waits until the operation has completed.
@@ -35,8 +43,13 @@ impl RawRequest {
     /// # Errors
     /// The job has ended.
     pub fn wait(&mut self) -> Result<()> {
-        let mut local = self.shared.local.try_borrow_mut().map_err(|_| Error::InUse(0))?;
-        Ok(local.wait(self.ticket, || self.shared.context.progress())?)
+        let mut carrier = self.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(0))?;
+        let Some(trace) = self.context.trace() else { return carrier.wait(self.ticket, &self.context) };
+        let open = trace.begin(Lane::Calls, What::named("wait"));
+        let waited = carrier.wait(self.ticket, &self.context);
+        self.shared.note_completed(&carrier, &self.context);
+        trace.end(open, &waited);
+        waited
     }
 }
 
@@ -72,8 +85,8 @@ impl<T> Buffer for Vec<T> {
     type Kept = Owned<T>;
 
     fn give_back(kept: Owned<T>, request: &RawRequest) -> Result<Self> {
-        let mut local = request.shared.local.try_borrow_mut().map_err(|_| Error::InUse(0))?;
-        local.take(kept).map_err(|_| Error::InUse(local.id()))
+        let mut carrier = request.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(0))?;
+        carrier.take(kept).map_err(|_| Error::InUse(carrier.id()))
     }
 }
 

@@ -15,6 +15,12 @@ pub enum Error {
     /// Bytes that are not PMI-1, or not at this point.
     #[error("PMI-1 protocol: {0}")]
     Protocol(String),
+    /// The ranks have not met at `HAN_RENDEZVOUS`, or have parted since.
+    #[error("rendezvous: {0}")]
+    Rendezvous(String),
+    /// A PMIx launcher, or the way to it.
+    #[error("PMIx: {0}")]
+    Pmix(#[from] pmix_client::Error),
     /// The launcher understood and said no.
     #[error("the launcher refused `{request}`: {reason}")]
     Refused {

@@ -1,5 +1,5 @@
-//! How a process learns its rank and meets the others: a PMI-1 launcher, a caller's own allgather, or
-//! nobody at all.
+//! How a process learns its rank and meets the others: a launcher that speaks PMI-1 or PMIx, an address where all ranks meet, a caller's
+//! own allgather, or nobody at all.
 //!
 //! Every way ends in an [`Exchange`], the only thing that the rest of start-up knows. The environment
 //! is read here, once, and nowhere else.
@@ -7,6 +7,8 @@
 mod error;
 mod oob;
 pub mod pmi;
+mod pmix;
+mod rendezvous;
 
 use std::env;
 
@@ -15,17 +17,20 @@ use shm_core::exchange::{Alone, Exchange};
 pub use error::{Error, Result};
 pub use oob::OutOfBand;
 
-/// Joins the job that this process was started in: PMI-1 over `PMI_FD` or `PMI_PORT`, else a world of
-/// this one rank.
+/// Joins the job that this process was started in: the ranks that meet at `HAN_RENDEZVOUS`, PMI-1 over `PMI_FD` or
+/// `PMI_PORT`, PMIx, else a world of this one rank.
 ///
 /// # Errors
-/// [`Error::Environment`] when the launcher's variables contradict each other or belong to a protocol
-/// that is not spoken here; otherwise whatever the PMI-1 handshake meets.
+/// [`Error::Environment`] when variables contradict each other; otherwise whatever meeting the others comes upon.
 pub fn connect() -> Result<Box<dyn Exchange>> {
     connect_with(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
 }
 
 fn connect_with(variable: impl Fn(&str) -> Option<String>) -> Result<Box<dyn Exchange>> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    if let Some(address) = set(rendezvous::ADDRESS) {
+        return rendezvous::meet(rendezvous::Settings::read(&address, set)?);
+    }
     if let Some(fd) = variable("PMI_FD") {
         let number = |name: &str| parse(name, variable(name).as_deref());
         let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
@@ -36,10 +41,15 @@ fn connect_with(variable: impl Fn(&str) -> Option<String>) -> Result<Box<dyn Exc
         return Ok(Box::new(pmi::Client::over_tcp(&address, id)?));
     }
     if variable("PMIX_NAMESPACE").is_some() {
+        return Ok(Box::new(pmix::Pmix::connect()?));
+    }
+    if let Some(tasks) = variable("SLURM_STEP_NUM_TASKS").filter(|tasks| tasks != "1") {
         // Silently becoming N worlds of one rank would be the worst answer.
-        let why = "PMIX_NAMESPACE is set, but neither PMI_FD nor PMI_PORT: this launcher offers PMIx only; \
-                   start the program with `han run`, Hydra's `mpiexec` or `srun --mpi=pmi2`";
-        return Err(Error::Environment(why.to_owned()));
+        let why = format!(
+            "srun has started {tasks} tasks that it tells nothing of each other: use srun --mpi=pmi2 (srun --mpi=list shows \
+             what there is); tasks that are to be alone: env -u SLURM_STEP_NUM_TASKS"
+        );
+        return Err(Error::Environment(why));
     }
     Ok(Box::new(Alone))
 }
@@ -76,8 +86,9 @@ mod tests {
         assert!(refusal(&[("PMI_FD", "9"), ("PMI_RANK", "-1"), ("PMI_SIZE", "2")]).contains("PMI_RANK=\"-1\""));
         assert!(refusal(&[("PMI_FD", "x"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")]).contains("PMI_FD=\"x\""));
         assert!(refusal(&[("PMI_FD", "9"), ("PMI_RANK", "2"), ("PMI_SIZE", "2")]).contains("rank 2 of 2"));
+        assert!(refusal(&[("SLURM_STEP_NUM_TASKS", "4")]).contains("srun has started 4 tasks"));
+        assert!(connect_under(&[("SLURM_STEP_NUM_TASKS", "1")]).is_ok());
         assert!(refusal(&[("PMI_PORT", "localhost:1")]).contains("PMI_ID is not set"));
-        assert!(refusal(&[("PMIX_NAMESPACE", "prterun-1")]).contains("PMIx only"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Client {
                 "PMI_RANK and PMI_SIZE name rank {rank} of {size}, which cannot be"
             )));
         }
-        let link = process::duplicate_inherited(fd).map_err(Error::io(format!("take over PMI_FD={fd}")))?;
+        let link = process::duplicate_inherited(fd).map_err(|e| not_inherited(fd, &e))?;
         Self::handshake(Self::unconnected(link), rank, size)
     }
 
@@ -263,6 +263,13 @@ impl Exchange for Client {
             let _ = self.send(&line);
         }
     }
+}
+
+fn not_inherited(fd: RawFd, error: &std::io::Error) -> Error {
+    Error::Environment(format!(
+        "PMI_FD={fd} is no open connection here ({error}): if a command stands between the launcher and this program, \
+         as after --node-exec, it must pass on open files: `ip netns exec` and `nsenter` do, `sudo` and `ssh` do not"
+    ))
 }
 
 fn key(generation: u64, rank: usize, piece: usize) -> String {

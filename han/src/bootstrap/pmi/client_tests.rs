@@ -136,3 +136,85 @@ fn a_launcher_that_is_gone_is_an_error_and_no_signal() {
     assert!(matches!(client.barrier(), Err(Error::Closed)));
     client.abort(3, "nobody listens");
 }
+
+/// All that a launcher says from the greeting to the end of an exchange of two ranks, in which rank 1 takes part.
+fn whole_conversation() -> Vec<u8> {
+    let exchange = ["cmd=put_result rc=0", "cmd=barrier_out rc=0", "cmd=get_result rc=0 value=000000030908a7"];
+    let lines = GREETING.iter().chain(&exchange).chain(&["cmd=finalize_ack rc=0"]);
+    lines.flat_map(|line| line.bytes().chain([b'\n'])).collect()
+}
+
+/// A client that hears `bytes` and then nothing more: what became of it. Whatever it heard, it has come to an end.
+fn hear(bytes: &[u8]) -> std::result::Result<Vec<Vec<u8>>, ExchangeError> {
+    let (near, far) = UnixStream::pair().unwrap();
+    let mut talker = far.try_clone().unwrap();
+    let (said, bytes) = (bytes.len(), bytes.to_vec());
+    let talking = thread::spawn(move || {
+        // The client may hang up before it has heard all.
+        let _ = talker.write_all(&bytes);
+        let _ = talker.shutdown(std::net::Shutdown::Write);
+    });
+    let outcome = Client::over_inherited(near.as_raw_fd(), 1, 2).map_err(ExchangeError::from).and_then(|mut client| {
+        let all = client.allgather(b"own")?;
+        client.finalize()?;
+        // What was asked and not answered stays small.
+        assert!(client.lines.held() <= said.min(MAX_LINE_BYTES + 4096));
+        Ok(all)
+    });
+    drop((near, far));
+    talking.join().unwrap();
+    outcome
+}
+
+#[test]
+fn the_whole_conversation_is_understood() {
+    assert_eq!(hear(&whole_conversation()).unwrap(), [vec![9, 8, 0xa7], b"own".to_vec()]);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_launcher_that_breaks_off_is_an_error(at in 0_usize..1000) {
+        let whole = whole_conversation();
+        let kept = at % whole.len();
+        let outcome = hear(&whole[..kept]);
+        assert!(outcome.is_err(), "{kept} of {} bytes were enough", whole.len());
+    }
+
+    #[test]
+    fn damaged_conversations_end(
+        changes in proptest::collection::vec((0_usize..1000, proptest::prelude::any::<u8>()), 1..6),
+        cut in 0_usize..1000,
+        repeats in 1_usize..4,
+    ) {
+        let mut bytes = whole_conversation();
+        for (at, byte) in changes {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+        }
+        // A stretch that comes several times.
+        let cut = cut % bytes.len();
+        let stretch = bytes[cut..].repeat(repeats);
+        bytes.truncate(cut);
+        bytes.extend(stretch);
+        let _ = hear(&bytes);
+    }
+
+    #[test]
+    fn lines_of_any_length_end(line in 0_usize..8, extra in 0_usize..5000, byte in b' '..=b'~') {
+        let whole = whole_conversation();
+        let mut lines: Vec<Vec<u8>> = whole.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        let line = line % lines.len();
+        let end = lines[line].len() - 1;
+        lines[line].splice(end..end, std::iter::repeat_n(byte, extra));
+        let is_too_long = lines[line].len() > MAX_LINE_BYTES;
+        let outcome = hear(&lines.concat());
+        assert!(!is_too_long || outcome.is_err(), "line {line} with {extra} bytes more");
+    }
+
+    #[test]
+    fn any_bytes_end(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..3000)) {
+        assert!(hear(&bytes).is_err());
+    }
+}

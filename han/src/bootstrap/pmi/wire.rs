@@ -137,6 +137,12 @@ impl LineBuffer {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
+
+    /// Bytes that are held.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 fn too_long(line: &str) -> String {

@@ -1,0 +1,96 @@
+//! Start-up under a launcher that speaks PMIx: an exchange is a value of each rank's, a fence that
+//! brings all values, and another when all are read.
+
+use pmix_client::Client;
+use shm_core::exchange::{Exchange, ExchangeError};
+
+use super::error::Result;
+
+/// A rank of a PMIx job.
+#[derive(Debug)]
+pub(super) struct Pmix {
+    client: Client,
+    nodes: Option<Vec<usize>>,
+    /// Number of exchanges so far; part of every key, so that no value is read twice.
+    generation: u64,
+}
+
+/// Begins every value: some versions of libpmix lose what comes after an empty one.
+const PRESENT: u8 = b'.';
+
+impl Pmix {
+    /// Joins the job that this process was started in.
+    ///
+    /// # Errors
+    /// [`Error::Pmix`](super::Error::Pmix): libpmix is not there, or the launcher has gone.
+    pub(super) fn connect() -> Result<Self> {
+        let mut joined = Self { client: Client::connect()?, nodes: None, generation: 0 };
+        // Launchers tell of other ranks' nodes by various keys, and Slurm not all of it; so each rank tells of its own.
+        let own = joined.client.node()?.unwrap_or_default();
+        let names = joined.gather(own.as_bytes())?;
+        joined.nodes = numbered(&names);
+        Ok(joined)
+    }
+
+    fn gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let key = format!("han-{}", self.generation);
+        self.generation += 1;
+        self.client.put(&key, &[&[PRESENT], bytes].concat())?;
+        self.client.fence()?;
+        let mut all = Vec::with_capacity(self.client.size());
+        for rank in 0..self.client.size() {
+            let mut value = self.client.fetch(rank, &key)?;
+            all.push(value.split_off(value.len().min(1)));
+        }
+        // A value that is not here yet is fetched from its rank's node, and waited for in vain if that rank has left
+        // (Open MPI 5): so none leaves before all have read.
+        self.client.fence()?;
+        Ok(all)
+    }
+}
+
+/// The nodes of the ranks by their names; `None` if one has none.
+fn numbered(names: &[Vec<u8>]) -> Option<Vec<usize>> {
+    if names.iter().any(Vec::is_empty) {
+        return None;
+    }
+    names.iter().map(|name| names.iter().position(|first| first == name)).collect()
+}
+
+impl Exchange for Pmix {
+    fn rank(&self) -> usize {
+        self.client.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.client.size()
+    }
+
+    fn allgather(&mut self, bytes: &[u8]) -> std::result::Result<Vec<Vec<u8>>, ExchangeError> {
+        Ok(self.gather(bytes)?)
+    }
+
+    fn nodes(&self) -> Option<Vec<usize>> {
+        self.nodes.clone()
+    }
+
+    fn finalize(&mut self) -> std::result::Result<(), ExchangeError> {
+        Ok(self.client.finalize()?)
+    }
+
+    fn abort(&mut self, code: i32, why: &str) {
+        self.client.abort(code, why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_on_one_node_if_it_has_one_name() {
+        let names = |names: &[&str]| numbered(&names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>());
+        assert_eq!(names(&["b", "a", "b", "c"]), Some(vec![0, 1, 0, 3]));
+        assert_eq!(names(&["b", "", "b"]), None);
+    }
+}

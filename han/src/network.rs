@@ -1,0 +1,169 @@
+//! The nodes of a world and the network between them: how they are joined, and how an error on one reaches all.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use net_fabric::algorithm::Topology;
+use net_fabric::transport::ofi;
+use net_fabric::{FabricComm, Link, Patience, Ranks, Secret, Watch};
+use shm_core::exchange::Exchange;
+use shm_core::job::Job;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::nodes::{Nodes, OfNode};
+use crate::parts::in_part;
+use crate::placing::Placing;
+
+/// What a rank has of the network.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) link: Rc<Link>,
+    pub(crate) placing: Placing,
+    /// Whether ranks share cores somewhere; the same on all.
+    pub(crate) shares_cores: bool,
+    /// libfabric's name of what carries messages: the same on all ranks, or they would not be connected.
+    pub(crate) provider: String,
+    /// Why nothing works any more.
+    failure: RefCell<Option<net_fabric::Error>>,
+}
+
+/// How often a rank that has a core to itself looks for messages before it looks whether anything else is to be done.
+const OWN_CORE_READS: u32 = 4;
+
+/// Joins the ranks of this node by its memory, and all by the network. Collective over `exchange`.
+pub(crate) fn join(
+    exchange: &mut dyn Exchange,
+    placing: Placing,
+    config: &Config,
+) -> Result<(Rc<Job>, Network, Nodes)> {
+    let mut settings = config.settings.clone();
+    let shares_cores = settings.assume_own_cores.map_or(placing.crowded_somewhere, |own| !own);
+    if placing.crowded {
+        // The ranks of one node do not see those of others that are on the same cores.
+        settings.assume_own_cores.get_or_insert(false);
+    }
+    let own_cores = settings.assume_own_cores.unwrap_or(true);
+    let patience = if own_cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
+    let patience = if settings.attentive { patience.attentive() } else { patience };
+    let (job, of_node) = in_part(exchange, &placing.here, |part| {
+        let job = Rc::new(Job::together(part, settings)?);
+        let everybody: Vec<usize> = (0..placing.here.len()).collect();
+        let of_node = OfNode::together(part, &job, 0, &everybody)?;
+        Ok((job, of_node))
+    })?;
+    let reads = if own_cores { OWN_CORE_READS } else { 1 };
+    let (transport, provider) = connect(exchange, &placing, config, reads)?;
+    let seconds = |seconds: f64| (seconds > 0.0).then(|| Duration::from_secs_f64(seconds));
+    let watch = Watch {
+        speak_after: seconds(config.settings.watchdog_s),
+        time_limit: seconds(config.settings.timeout_s),
+        ..Watch::default()
+    };
+    let ranks = Ranks::named(placing.names.clone());
+    let link = Rc::new(Link::new(Box::new(transport), Secret(placing.secret), ranks, watch, patience));
+    let flat = FabricComm::new(
+        Rc::clone(&link),
+        0,
+        0,
+        (0..exchange.size()).collect(),
+        Some(Topology::new(&[&placing.nodes])),
+    )?;
+    let world = Nodes::new(flat, &placing.nodes, of_node)?;
+    Ok((job, Network { link, placing, provider, shares_cores, failure: RefCell::default() }, world))
+}
+
+/// Opens this rank's endpoint and connects it to those of all ranks. Collective over `exchange`; an error of one
+/// rank is every rank's.
+fn connect(
+    exchange: &mut dyn Exchange,
+    placing: &Placing,
+    config: &Config,
+    reads: u32,
+) -> Result<(ofi::OfiTransport, String)> {
+    let reach = if placing.one_host { ofi::Reach::Host } else { ofi::Reach::Network };
+    let opened = ofi::open(&ofi::Config { providers: config.providers.clone(), reach, reads, ..Default::default() });
+    let addresses = agree(exchange, opened.as_ref().map(ofi::Unconnected::address))?;
+    let rank = exchange.rank();
+    let provider = opened.as_ref().map(ofi::Unconnected::provider).unwrap_or_default();
+    let transport = opened.and_then(|unconnected| unconnected.connect(rank, &addresses));
+    agree(exchange, transport.as_ref().map(|_| Vec::new()))?;
+    Ok((transport?, provider))
+}
+
+/// Everybody's bytes, or the first rank's error.
+fn agree(exchange: &mut dyn Exchange, own: std::result::Result<Vec<u8>, &net_fabric::Error>) -> Result<Vec<Vec<u8>>> {
+    const FINE: u8 = 0;
+    const FAILED: u8 = 1;
+    let word = match own {
+        Ok(bytes) => [&[FINE], &bytes[..]].concat(),
+        Err(error) => [&[FAILED], error.to_string().as_bytes()].concat(),
+    };
+    let words = exchange.allgather(&word).map_err(|e| startup(e.to_string()))?;
+    let of_rank = |(rank, word): (usize, Vec<u8>)| match word.split_first() {
+        Some((&FINE, bytes)) => Ok(bytes.to_vec()),
+        Some((&FAILED, why)) => Err(startup(format!("rank {rank} has no network: {}", String::from_utf8_lossy(why)))),
+        _ => Err(startup(format!("rank {rank} says nothing of its network: another build of han?"))),
+    };
+    words.into_iter().enumerate().map(of_rank).collect()
+}
+
+fn startup(why: String) -> Error {
+    Error::Node(shm_core::Error::Startup(why))
+}
+
+impl Network {
+    /// What ends the network ends the node's job, and the other way round: the error then reaches every rank.
+    pub(crate) fn note(&self, error: &Error, job: &Job) {
+        match error {
+            Error::Network(net_fabric::Error::InvalidArgument(_))
+            | Error::Node(shm_core::Error::InvalidArgument(_)) => {}
+            Error::Network(error) => {
+                let mut failure = self.failure.borrow_mut();
+                if failure.is_none() {
+                    *failure = Some(error.clone());
+                    job.announce_abort(&error.to_string());
+                    self.link.spread();
+                }
+            }
+            Error::Node(error) if self.failure.borrow().is_none() => {
+                self.link.end(&error.to_string());
+                self.link.spread();
+            }
+            _ => {}
+        }
+    }
+
+    /// Where the ranks `world` are, for trees that follow it.
+    pub(crate) fn topology(&self, world: &[usize]) -> Topology {
+        let nodes: Vec<usize> = world.iter().map(|&rank| self.placing.nodes[rank]).collect();
+        Topology::new(&[&nodes])
+    }
+
+    /// Why nothing works any more, if the network is behind it.
+    pub(crate) fn failure(&self) -> Option<net_fabric::Error> {
+        self.failure.borrow().clone()
+    }
+
+    /// Several lines on the nodes and what connects them.
+    pub(crate) fn describe(&self, job: &Job, config: &Config) -> String {
+        let Placing { nodes, here, .. } = &self.placing;
+        format!(
+            "nodes: {} with {} ranks; this rank is one of {} on node {}\n\
+             network: {}\n\
+             memory of the node: {}, {}\n\
+             settings: {}\n\
+             tuning: {}\n",
+            self.placing.node_count(),
+            nodes.len(),
+            here.len(),
+            nodes[here[0]],
+            self.link.describe(),
+            job.backing(),
+            job.methods(),
+            config.agreed(),
+            config.tuning.as_ref().map_or_else(|| "built-in rules".to_owned(), |source| source.describe()),
+        )
+    }
+}

@@ -1,0 +1,141 @@
+//! What was chosen and planned, kept for the next call of the same shape.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use net_fabric::{FabricComm, Plan};
+use shm_core::{Call, Collective};
+
+use crate::context::Inner;
+use crate::select::form::{Choice, Form, OverNodes};
+use crate::select::{Inter, tuned};
+use crate::task::{Layout, Stream, TaskPlan};
+
+/// Tasks of all plans that a communicator keeps.
+const MOST_TASKS: usize = 1 << 14;
+
+/// How a call is carried out by this rank.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) choice: Choice,
+    /// Without tasks where the form is flat.
+    pub(super) plan: TaskPlan,
+    /// One chunk, whose tasks follow one another.
+    pub(super) is_short: bool,
+}
+
+impl Prepared {
+    /// How the tasks of a stream on a rail are carried out.
+    #[inline]
+    pub(super) fn inter(&self, stream: Stream) -> &Plan {
+        if let Stream::Back(_) = stream { &self.choice.back } else { &self.choice.inter }
+    }
+}
+
+/// What a rank's plan depends on, on one communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Occasion {
+    collective: Collective,
+    root: usize,
+    count: usize,
+    element_bytes: usize,
+    commutative: bool,
+}
+
+/// Plans by occasion.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    plans: HashMap<Occasion, Rc<Prepared>>,
+    last: Option<(Occasion, Rc<Prepared>)>,
+    tasks: usize,
+    /// What decides in place of the configuration.
+    settings: Option<Inter>,
+}
+
+impl Kept {
+    /// Lets `settings` decide from now on, or the configuration.
+    pub(super) fn choose_by(&mut self, settings: Option<Inter>) {
+        *self = Self { settings, ..Self::default() };
+    }
+
+    /// What is chosen for `call`.
+    pub(super) fn choose(&self, flat: &FabricComm, layout: &Layout, call: &Call<'_>, context: &Inner) -> Choice {
+        choose(flat, layout, call, context, self.settings.as_ref())
+    }
+
+    /// How `call`, which was checked, is carried out.
+    #[inline]
+    pub(super) fn get(&mut self, flat: &FabricComm, layout: &Layout, call: &Call<'_>, context: &Inner) -> Rc<Prepared> {
+        let occasion = Occasion {
+            collective: call.collective,
+            root: call.root,
+            count: call.count,
+            element_bytes: call.datatype.size(),
+            commutative: is_commutative(call),
+        };
+        match &self.last {
+            Some((last, prepared)) if *last == occasion => Rc::clone(prepared),
+            _ => self.look_up(occasion, flat, layout, call, context),
+        }
+    }
+
+    fn look_up(
+        &mut self,
+        occasion: Occasion,
+        flat: &FabricComm,
+        layout: &Layout,
+        call: &Call<'_>,
+        context: &Inner,
+    ) -> Rc<Prepared> {
+        let prepared = match self.plans.get(&occasion) {
+            Some(prepared) => Rc::clone(prepared),
+            None => {
+                let prepared = Rc::new(prepare(flat, layout, self.choose(flat, layout, call, context)));
+                let tasks = prepared.plan.tasks.len() + 1;
+                if self.tasks + tasks > MOST_TASKS {
+                    // Who uses so many different ones gains little from any.
+                    self.choose_by(self.settings);
+                }
+                self.tasks += tasks;
+                self.plans.insert(occasion, Rc::clone(&prepared));
+                prepared
+            }
+        };
+        self.last = Some((occasion, Rc::clone(&prepared)));
+        prepared
+    }
+}
+
+fn is_commutative(call: &Call<'_>) -> bool {
+    call.op.as_ref().is_none_or(|op| op.is_commutative())
+}
+
+fn prepare(flat: &FabricComm, layout: &Layout, choice: Choice) -> Prepared {
+    let plan = match choice.form {
+        Form::Flat => TaskPlan { tasks: Vec::new(), streams: Vec::new(), scratch_bytes: 0, chunks: 0 },
+        Form::Hierarchical => TaskPlan::new(layout, &choice.shape, flat.rank()),
+    };
+    let is_short = plan.chunks == 1;
+    Prepared { choice, plan, is_short }
+}
+
+/// What is chosen for `call` by `settings`, or by the configuration.
+fn choose(flat: &FabricComm, layout: &Layout, call: &Call<'_>, context: &Inner, settings: Option<&Inter>) -> Choice {
+    let over = OverNodes {
+        collective: call.collective,
+        count: call.count,
+        element_bytes: call.datatype.size(),
+        commutative: is_commutative(call),
+        reproducible: context.config.settings.reproducible,
+        // A wrong one is found by the check of the call.
+        root: call.root.min(flat.size() - 1),
+        shares_cores: context.shares_cores(),
+        layout,
+        topology: flat.topology().map(|topology| &**topology),
+    };
+    let provider = context.network.as_ref().map(|network| network.provider.as_str());
+    match settings {
+        Some(settings) => tuned::explain(&over, settings, None, provider),
+        None => tuned::explain(&over, &context.config.inter, context.config.tuning.as_deref(), provider),
+    }
+}

@@ -1,0 +1,264 @@
+//! Communicators over several nodes: the memory of a node and the network between nodes at once.
+//!
+//! A call becomes a plan of tasks (`crate::task`). Each task is an operation of one of the communicator's groups: the
+//! ranks of the node, which have two, one towards leaders and one from them, so that these never wait for each other; and
+//! the leaders on each rail. What a task needs is all that it waits for.
+
+mod groups;
+mod kept;
+mod pipeline;
+mod short;
+mod timed;
+
+use std::collections::VecDeque;
+use std::mem;
+use std::rc::Rc;
+
+use net_fabric::FabricComm;
+use reduce_kernels::{Lender, Pieces};
+use shm_core::{Call, Owned, OwnedCall, Ticket};
+
+use crate::Element;
+use crate::context::Inner;
+use crate::error::{Error, Result};
+use crate::select::form::Form;
+use crate::task::Layout;
+use crate::trace::Trace;
+use groups::Groups;
+pub(crate) use groups::{OfNode, numbers};
+use kept::{Kept, Prepared};
+use pipeline::{Flights, Running};
+pub use timed::TaskEnd;
+
+/// Ranks of several nodes that do collectives together.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    groups: Groups,
+    layout: Layout,
+    kept: Kept,
+    lender: Lender,
+    /// Of the operations behind the first `begun - queue.len()`, which have completed; `None` for those that have.
+    queue: VecDeque<Option<Entry>>,
+    begun: u64,
+    flights: Flights,
+    /// When tasks have completed, while somebody wants to know.
+    marks: Option<Vec<timed::Mark>>,
+    /// Tells this communicator's operations from others'.
+    identity: Rc<()>,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there are few, and they are moved once
+enum Entry {
+    /// All ranks do it through the network.
+    Flat(Ticket),
+    Tasks(Running),
+}
+
+impl Nodes {
+    /// The communicator of the ranks of `flat`, with what this node's ranks have made together.
+    ///
+    /// # Errors
+    /// Those of rails.
+    pub(crate) fn new(flat: FabricComm, node_of: &[usize], of_node: Option<OfNode>) -> Result<Self> {
+        let layout = Layout::new(node_of);
+        let groups = Groups::new(flat, &layout, of_node)?;
+        Ok(Self {
+            flights: Flights::new(layout.rails()),
+            groups,
+            layout,
+            kept: Kept::default(),
+            lender: Lender::default(),
+            queue: VecDeque::new(),
+            begun: 0,
+            marks: None,
+            identity: Rc::default(),
+        })
+    }
+
+    pub(crate) fn flat(&self) -> &FabricComm {
+        &self.groups.flat
+    }
+
+    /// Carries out `call` and waits for it.
+    #[inline]
+    pub(crate) fn run(&mut self, call: &Call<'_>, context: &Inner) -> Result<()> {
+        let rank = self.groups.flat.rank();
+        call.check(rank, self.groups.flat.size())?;
+        self.groups.announce(call.signature());
+        let prepared = self.prepare(call, context);
+        if prepared.choice.form == Form::Flat && self.queue.is_empty() {
+            let outcome = self.groups.flat.run(call, &prepared.choice.inter, || context.idle());
+            return context.noted(outcome);
+        }
+        let mut lender = mem::take(&mut self.lender);
+        let outcome = lender.lend(call, rank, prepared.plan.scratch_bytes, |pieces| {
+            let at_work = Unwinding(self);
+            if prepared.is_short && at_work.0.queue.is_empty() && at_work.0.marks.is_none() {
+                let outcome = short::run(&mut at_work.0.groups, &prepared, pieces, context);
+                return outcome.map_err(|error| at_work.0.fail(error, context));
+            }
+            let ticket = at_work.0.begin(prepared, None, Some(pieces), context)?;
+            at_work.0.wait_with(ticket, Some(pieces), context)
+        });
+        self.lender = lender;
+        outcome
+    }
+
+    /// Begins `call`.
+    pub(crate) fn start(&mut self, call: Call<'static>, context: &Inner) -> Result<Ticket> {
+        let rank = self.groups.flat.rank();
+        call.check(rank, self.groups.flat.size())?;
+        self.groups.announce(call.signature());
+        let prepared = self.prepare(&call, context);
+        let pieces = Pieces::of(call, rank).with_scratch(prepared.plan.scratch_bytes);
+        self.begin(prepared, Some(pieces), None, context)
+    }
+
+    /// Begins an operation on a vector.
+    pub(crate) fn start_owned<T: Element>(
+        &mut self,
+        what: OwnedCall,
+        buffer: Vec<T>,
+        context: &Inner,
+    ) -> Result<Owned<T>> {
+        let (rank, identity) = (self.groups.flat.rank(), Rc::clone(&self.identity));
+        Owned::begin_in_pieces(what, buffer, rank, &identity, |pieces| self.start(pieces.entire(), context))
+    }
+
+    /// The vector of an operation that has completed.
+    pub(crate) fn take<T>(&mut self, owned: Owned<T>) -> std::result::Result<Vec<T>, Owned<T>> {
+        if !owned.is_of(&self.identity) || !self.has_completed(owned.ticket()) {
+            return Err(owned);
+        }
+        owned.reclaim()
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Goes on with what was begun.
+    pub(crate) fn progress(&mut self, context: &Inner) -> Result<()> {
+        self.advance(None, context).map(|_| ())
+    }
+
+    /// Goes on, and tells whether the operation of `ticket` has completed.
+    pub(crate) fn test(&mut self, ticket: Ticket, context: &Inner) -> Result<bool> {
+        if !self.has_completed(ticket) {
+            self.progress(context)?;
+        }
+        let has_completed = self.has_completed(ticket);
+        if !has_completed {
+            // A caller that only ever tests must learn of a death, too.
+            self.look(context)?;
+        }
+        Ok(has_completed)
+    }
+
+    /// Waits for the operation of `ticket`.
+    pub(crate) fn wait(&mut self, ticket: Ticket, context: &Inner) -> Result<()> {
+        self.wait_with(ticket, None, context)
+    }
+
+    /// Waits for all operations that were begun.
+    pub(crate) fn wait_all(&mut self, context: &Inner) -> Result<()> {
+        let first = self.begun - self.queue.len() as u64;
+        (first + 1..=self.begun).try_for_each(|number| self.wait(Ticket(number), context))
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        let layout = &self.layout;
+        let here = layout.members(layout.node_of(self.groups.flat.rank())).len();
+        let how = if self.groups.has_levels() {
+            format!("{here} on this node through its memory, leaders through the network")
+        } else {
+            "all through the network".to_owned()
+        };
+        format!("{}levels: {} nodes, {how}\n", self.groups.flat.describe(), layout.nodes())
+    }
+
+    /// The form and algorithm that `call` would take.
+    pub(crate) fn choice(&self, call: &Call<'_>, context: &Inner) -> String {
+        self.kept.choose(&self.groups.flat, &self.layout, call, context).to_string()
+    }
+
+    /// The same for a call that is about to be made, whose plan is kept.
+    pub(crate) fn next_choice(&mut self, call: &Call<'_>, context: &Inner) -> String {
+        match call.check(self.groups.flat.rank(), self.groups.flat.size()) {
+            Ok(()) => self.prepare(call, context).choice.to_string(),
+            Err(_) => String::new(),
+        }
+    }
+
+    fn prepare(&mut self, call: &Call<'_>, context: &Inner) -> Rc<Prepared> {
+        self.kept.get(&self.groups.flat, &self.layout, call, context)
+    }
+
+    /// Begins an operation with pieces of its own, or `lent` ones.
+    fn begin(
+        &mut self,
+        prepared: Rc<Prepared>,
+        own: Option<Pieces>,
+        lent: Option<&Pieces>,
+        context: &Inner,
+    ) -> Result<Ticket> {
+        let entry = match (prepared.choice.form, own.as_ref().or(lent)) {
+            (Form::Flat, Some(pieces)) => {
+                let begun = self.groups.flat.start(pieces.entire(), &prepared.choice.inter);
+                Entry::Flat(begun.map_err(|error| self.fail(error.into(), context))?)
+            }
+            _ => Entry::Tasks(Running::new(prepared, own, context.trace().and_then(Trace::begun))),
+        };
+        self.queue.push_back(Some(entry));
+        self.begun += 1;
+        self.advance(lent, context)?;
+        Ok(Ticket(self.begun))
+    }
+
+    /// True if the operation of `ticket` is known to have completed.
+    pub(crate) fn has_completed(&self, ticket: Ticket) -> bool {
+        let first = self.begun - self.queue.len() as u64;
+        match ticket.0.checked_sub(first + 1).map(usize::try_from) {
+            None => true,
+            Some(Ok(place)) => self.queue.get(place).is_some_and(Option::is_none),
+            Some(Err(_)) => false,
+        }
+    }
+
+    /// After an error: lets all ranks know, and gives up what is under way.
+    #[cold]
+    fn fail(&mut self, error: Error, context: &Inner) -> Error {
+        let error = match error {
+            Error::Node(error) => context.explain(error),
+            other => other,
+        };
+        let Err(error) = context.noted(Err::<(), _>(error)) else { unreachable!("an error stays one") };
+        // Some tasks may have been begun: the others would wait for the rest.
+        context.job.announce_abort(&error.to_string());
+        self.give_up(&error.to_string());
+        error
+    }
+
+    /// Ends what is under way. Operations that have not completed never will; the job has ended.
+    fn give_up(&mut self, why: &str) {
+        self.groups.give_up(why);
+        for entry in self.queue.iter_mut().flatten() {
+            if let Entry::Tasks(running) = entry {
+                running.give_up();
+            }
+        }
+    }
+}
+
+/// Ends everything when a panic leaves an operation that was lent its buffers.
+struct Unwinding<'a>(&'a mut Nodes);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.give_up("it panicked within an operation");
+        }
+    }
+}

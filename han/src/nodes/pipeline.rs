@@ -1,0 +1,319 @@
+//! Operations of many chunks: one loop that begins tasks as soon as what they need is there, and lets both levels go on.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use reduce_kernels::Pieces;
+use shm_core::{Call, Collective, LocalComm, Rest, Ticket};
+
+use super::kept::Prepared;
+use super::timed::Mark;
+use super::{Entry, Nodes};
+use crate::context::Inner;
+use crate::error::{Error, Result};
+use crate::task::{Kind, Stream, Task};
+use crate::trace::{CallName, Lane as Traced, Open, Trace, What};
+
+/// Tasks of a stream that are under way at a time.
+const WINDOW: usize = 4;
+/// Operations of a communicator that are under way at a time: later ones wait.
+const MOST_ACTIVE: usize = 8;
+/// Longest sleep in the network while memory is waited for, too.
+const NAP: Duration = Duration::from_micros(100);
+
+/// An operation that is carried out task by task.
+#[derive(Debug)]
+pub(super) struct Running {
+    prepared: Rc<Prepared>,
+    /// `None` where its pieces are lent.
+    pieces: Option<Pieces>,
+    /// By stream of the plan: tasks that were begun.
+    begun: Vec<usize>,
+    /// By task.
+    done: Vec<bool>,
+    left: usize,
+    /// How a trace calls it.
+    name: Option<CallName>,
+}
+
+impl Running {
+    pub(super) fn new(prepared: Rc<Prepared>, pieces: Option<Pieces>, name: Option<CallName>) -> Self {
+        let (streams, tasks) = (prepared.plan.streams.len(), prepared.plan.tasks.len());
+        Self { pieces, begun: vec![0; streams], done: vec![false; tasks], left: tasks, name, prepared }
+    }
+
+    pub(super) fn give_up(&mut self) {
+        self.pieces = None;
+    }
+
+    /// The next task of a stream, if all that it needs is there.
+    fn next(&self, stream: usize) -> Option<usize> {
+        let (_, tasks) = &self.prepared.plan.streams[stream];
+        let next = *tasks.get(self.begun[stream])?;
+        let has = |task: &usize| self.done[*task];
+        self.prepared.plan.tasks[next].after.iter().flatten().all(has).then_some(next)
+    }
+}
+
+/// A task that was begun.
+#[derive(Debug)]
+struct Flight {
+    /// Of which operation.
+    operation: u64,
+    task: usize,
+    ticket: Ticket,
+    /// In a trace.
+    traced: Option<Open>,
+}
+
+impl Flight {
+    /// The place of its operation in a queue behind `first` operations.
+    fn place_behind(&self, first: u64) -> usize {
+        usize::try_from(self.operation - first - 1).unwrap_or(usize::MAX)
+    }
+}
+
+/// The tasks that were begun and have not completed, by stream.
+#[derive(Debug)]
+pub(super) struct Flights(Vec<Lane>);
+
+#[derive(Debug)]
+struct Lane {
+    stream: Stream,
+    flights: VecDeque<Flight>,
+    /// An earlier operation has tasks to begin here.
+    is_taken: bool,
+}
+
+impl Flights {
+    pub(super) fn new(rails: usize) -> Self {
+        let of_rails = (0..rails).flat_map(|rail| [Stream::Rail(rail), Stream::Back(rail)]);
+        let streams = [Stream::Up, Stream::Down].into_iter().chain(of_rails);
+        Self(streams.map(|stream| Lane { stream, flights: VecDeque::new(), is_taken: false }).collect())
+    }
+
+    fn in_memory(&self) -> bool {
+        self.0[..2].iter().any(|lane| !lane.flights.is_empty())
+    }
+
+    fn in_network(&self) -> bool {
+        self.0[2..].iter().any(|lane| !lane.flights.is_empty())
+    }
+}
+
+fn place(stream: Stream) -> usize {
+    match stream {
+        Stream::Up => 0,
+        Stream::Down => 1,
+        Stream::Rail(rail) => 2 + 2 * rail,
+        Stream::Back(rail) => 3 + 2 * rail,
+    }
+}
+
+/// Tells the trace, if there is one, that a task of the call `name` begins.
+#[inline]
+pub(super) fn trace_begin(
+    trace: Option<&Trace>,
+    name: Option<CallName>,
+    prepared: &Prepared,
+    task: usize,
+) -> Option<Open> {
+    let ((trace, name), task) = (trace.zip(name)?, &prepared.plan.tasks[task]);
+    let what = What::task(task, name, prepared.choice.shape.element_bytes);
+    Some(trace.begin(Traced::Stream(task.stream), what))
+}
+
+/// Tells the trace that it has completed.
+#[inline]
+pub(super) fn trace_end(trace: Option<&Trace>, open: Option<Open>) {
+    if let Some((trace, open)) = trace.zip(open) {
+        trace.done(open);
+    }
+}
+
+/// A task's call.
+#[inline]
+pub(super) fn call_of(task: &Task, pieces: &Pieces) -> Call<'static> {
+    let range = task.range.clone();
+    if pieces.whole().collective == Collective::Barrier {
+        let collective = match task.kind {
+            Kind::Sr | Kind::Ir => Collective::Reduce,
+            Kind::Ia => Collective::Barrier,
+            Kind::Ib | Kind::Sb => Collective::Bcast,
+        };
+        return pieces.signal(collective, task.root);
+    }
+    match task.kind {
+        Kind::Sr | Kind::Ir => pieces.reduce(task.from, task.to, range, task.root),
+        Kind::Ia => pieces.allreduce(task.from, task.to.unwrap_or(task.from), range),
+        Kind::Ib | Kind::Sb => pieces.bcast(task.from, range, task.root),
+    }
+}
+
+impl Nodes {
+    /// Lets everything go on as far as it can. True if anything has moved. `lent`: the pieces of the operation that was
+    /// lent them, if there is one.
+    pub(super) fn advance(&mut self, lent: Option<&Pieces>, context: &Inner) -> Result<bool> {
+        if self.queue.is_empty() {
+            return Ok(false);
+        }
+        // After an error nothing goes on.
+        context.job.check().map_err(|error| self.fail(Error::Node(error), context))?;
+        self.try_advance(lent, context.trace()).map_err(|error| self.fail(error, context))
+    }
+
+    fn try_advance(&mut self, lent: Option<&Pieces>, trace: Option<&Trace>) -> Result<bool> {
+        let mut moved = self.groups.flat.link().progress()?;
+        loop {
+            let begun = self.begin_what_can(lent, trace)?;
+            let completed = self.collect(trace)?;
+            if !begun && !completed {
+                break;
+            }
+            moved = true;
+        }
+        while self.queue.front().is_some_and(Option::is_none) {
+            self.queue.pop_front();
+        }
+        Ok(moved)
+    }
+
+    fn begin_what_can(&mut self, lent: Option<&Pieces>, trace: Option<&Trace>) -> Result<bool> {
+        let Self { groups, queue, flights, begun, .. } = self;
+        let first = *begun - queue.len() as u64;
+        let mut any = false;
+        flights.0.iter_mut().for_each(|lane| lane.is_taken = false);
+        let operations = queue.iter_mut().enumerate();
+        let operations = operations.filter_map(|(at, entry)| match entry {
+            Some(Entry::Tasks(running)) => Some((first + at as u64 + 1, running)),
+            _ => None,
+        });
+        for (operation, running) in operations.take(MOST_ACTIVE) {
+            for number in 0..running.begun.len() {
+                let stream = running.prepared.plan.streams[number].0;
+                let lane = &mut flights.0[place(stream)];
+                if lane.is_taken {
+                    continue;
+                }
+                while lane.flights.len() < WINDOW
+                    && let Some(task) = running.next(number)
+                    && let Some(pieces) = running.pieces.as_ref().or(lent)
+                {
+                    let call = call_of(&running.prepared.plan.tasks[task], pieces);
+                    // In memory one task after the other is carried out.
+                    let waits = matches!(stream, Stream::Up | Stream::Down) && !lane.flights.is_empty();
+                    let trace = trace.filter(|_| !waits);
+                    let traced = trace_begin(trace, running.name, &running.prepared, task);
+                    let ticket = groups.start(stream, call, &running.prepared)?;
+                    lane.flights.push_back(Flight { operation, task, ticket, traced });
+                    running.begun[number] += 1;
+                    any = true;
+                }
+                lane.is_taken = running.begun[number] < running.prepared.plan.streams[number].1.len();
+            }
+        }
+        Ok(any)
+    }
+
+    /// Notes which tasks and operations have completed.
+    fn collect(&mut self, trace: Option<&Trace>) -> Result<bool> {
+        let Self { groups, queue, flights, begun, marks, .. } = self;
+        let first = *begun - queue.len() as u64;
+        let mut any = false;
+        for Lane { stream, flights, .. } in &mut flights.0 {
+            if flights.is_empty() {
+                continue;
+            }
+            let mut note = |flight: &mut Flight, queue: &mut VecDeque<Option<Entry>>| {
+                any = true;
+                trace_end(trace, flight.traced.take());
+                if let Some(marks) = marks {
+                    marks.push(Mark::now(flight.operation, flight.task));
+                }
+                let Some(entry) = queue.get_mut(flight.place_behind(first)) else { return };
+                if let Some(Entry::Tasks(running)) = entry {
+                    running.done[flight.task] = true;
+                    running.left -= 1;
+                    if running.left == 0 {
+                        *entry = None;
+                    }
+                }
+            };
+            if let Some(local) = groups.local(*stream) {
+                local.progress()?;
+                while let Some(mut flight) = flights.pop_front_if(|flight| local.has_completed(flight.ticket)) {
+                    note(&mut flight, queue);
+                    if let (Some(_), Some(next)) = (trace, flights.front_mut())
+                        && let Some(Some(Entry::Tasks(running))) = queue.get(next.place_behind(first))
+                    {
+                        next.traced = trace_begin(trace, running.name, &running.prepared, next.task);
+                    }
+                }
+            } else if let Some(fabric) = groups.rail(*stream) {
+                fabric.note_completed()?;
+                flights.retain_mut(|flight| {
+                    let is_done = fabric.has_completed(flight.ticket);
+                    if is_done {
+                        note(flight, queue);
+                    }
+                    !is_done
+                });
+            }
+        }
+        // It notes completions by itself, too, when it begins something: whether it is busy does not tell.
+        groups.flat.note_completed()?;
+        for entry in queue.iter_mut() {
+            if matches!(entry, Some(Entry::Flat(ticket)) if groups.flat.has_completed(*ticket)) {
+                *entry = None;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Looks after what takes long: whom it waits for, and whether they live.
+    pub(super) fn look(&mut self, context: &Inner) -> Result<()> {
+        let outcome = self.groups.locals().into_iter().flatten().try_for_each(LocalComm::look).map_err(Error::from);
+        let outcome = outcome.and_then(|()| Ok(self.groups.flat.link().look()?));
+        outcome.and_then(|()| context.look_after_node()).map_err(|error| self.fail(error, context))
+    }
+
+    /// Waits for the operation of `ticket`.
+    pub(super) fn wait_with(&mut self, ticket: Ticket, lent: Option<&Pieces>, context: &Inner) -> Result<()> {
+        if self.has_completed(ticket) {
+            return Ok(());
+        }
+        let link = Rc::clone(self.groups.flat.link());
+        let mut for_network = link.patience().begin();
+        let mut for_memory = Rest::new(&context.job);
+        while !self.has_completed(ticket) {
+            let moved = self.advance(lent, context)?;
+            if moved {
+                for_memory.restart();
+            }
+            if !for_network.is_due(moved) {
+                continue;
+            }
+            context.idle().map_err(|error| self.fail(error, context))?;
+            link.look().map_err(|error| self.fail(error.into(), context))?;
+            if moved {
+                continue;
+            }
+            let in_network = self.flights.in_network() || self.groups.flat.is_busy();
+            let rested = match (self.flights.in_memory(), in_network) {
+                (true, false) => {
+                    let [up, down] = self.groups.locals();
+                    match (up, down) {
+                        (Some(up), Some(down)) => for_memory.give_way(&mut [up, down]).map_err(Error::from),
+                        _ => Ok(()),
+                    }
+                }
+                (true, true) => link.rest_at_most(&mut for_network, NAP).map_err(Error::from),
+                (false, _) => link.rest(&mut for_network).map_err(Error::from),
+            };
+            rested.map_err(|error| self.fail(error, context))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! Where the ranks of a world are: on which nodes, and on which machines these are.
+//!
+//! Nodes come from the launcher, or else from what each rank says of its machine. The ranks also agree here on what
+//! must be the same everywhere, and on the job's secret, which travels on no other way than the launcher's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use shm_core::exchange::Exchange;
+use shm_core::job::{host_name, network_identity, node_identity};
+use shm_core::sys::{affinity, process};
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+
+/// Bytes of a job's secret.
+const SECRET_BYTES: usize = 16;
+
+/// The ranks of a world over several nodes, the same on all of them but for `here`.
+#[derive(Debug)]
+pub(crate) struct Placing {
+    /// By rank: its node, from 0 without gaps.
+    pub(crate) nodes: Vec<usize>,
+    /// The ranks of this rank's node, ascending.
+    pub(crate) here: Vec<usize>,
+    /// By rank: how messages name it.
+    pub(crate) names: Vec<String>,
+    /// Random, and known to nobody else.
+    pub(crate) secret: [u8; SECRET_BYTES],
+    /// Whether this rank's machine has fewer cores than it has ranks, on all of its nodes together.
+    pub(crate) crowded: bool,
+    /// Whether any rank's machine has: the same on all ranks.
+    pub(crate) crowded_somewhere: bool,
+    /// Whether all ranks have the same network of the same machine, so that its loopback interface connects them.
+    pub(crate) one_host: bool,
+}
+
+impl Placing {
+    /// Number of nodes.
+    pub(crate) fn node_count(&self) -> usize {
+        self.nodes.iter().max().map_or(1, |last| last + 1)
+    }
+}
+
+/// What each rank tells all others first.
+struct Card {
+    pid: u32,
+    host: String,
+    identity: String,
+    network: String,
+    cores: Vec<usize>,
+    secret: [u8; SECRET_BYTES],
+    /// The tuning file: its contents in short, and its name.
+    tuning: (u64, String),
+    settings: String,
+}
+
+/// Finds out where the ranks are; `None` if on one node. Collective over `exchange`.
+pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Option<Placing>> {
+    let told = exchange.nodes();
+    if exchange.size() == 1 || told.as_ref().is_some_and(|nodes| nodes.iter().all(|node| *node == nodes[0])) {
+        return Ok(None);
+    }
+    let cards = exchange.allgather(Card::own(config)?.to_text().as_bytes()).map_err(startup)?;
+    let cards: Vec<Card> = cards.iter().map(|bytes| Card::from_text(bytes)).collect::<Result<_>>()?;
+    if let Some(rank) = cards.iter().position(|card| card.settings != cards[0].settings) {
+        return Err(startup(format!(
+            "settings differ: rank 0 has {}, rank {rank} has {}: set HAN_SET and HAN_REPRODUCIBLE alike on all nodes",
+            cards[0].settings, cards[rank].settings
+        )));
+    }
+    if let Some(rank) = cards.iter().position(|card| card.tuning.0 != cards[0].tuning.0) {
+        return Err(startup(format!(
+            "measured choices differ: rank 0 has {}, rank {rank} has {}: set HAN_TUNING to the same file on all nodes",
+            cards[0].tuning.1, cards[rank].tuning.1
+        )));
+    }
+    let nodes = match told {
+        Some(nodes) => numbered(&nodes),
+        None => numbered(&cards.iter().map(|card| card.identity.as_str()).collect::<Vec<_>>()),
+    };
+    let rank = exchange.rank();
+    let machine = |card: &Card| card.identity.split('/').next().map(str::to_owned);
+    let own = machine(&cards[rank]);
+    let crowded = |machine_of: &Option<String>| {
+        let there = cards.iter().filter(|card| machine(card) == *machine_of);
+        is_crowded(&there.map(|card| &card.cores[..]).collect::<Vec<_>>())
+    };
+    let machines: BTreeSet<_> = cards.iter().map(machine).collect();
+    Ok(nodes.iter().any(|node| *node > 0).then(|| Placing {
+        here: (0..nodes.len()).filter(|&other| nodes[other] == nodes[rank]).collect(),
+        names: cards.iter().enumerate().map(|(rank, card)| card.name(rank)).collect(),
+        nodes,
+        secret: cards[0].secret,
+        crowded: crowded(&own),
+        crowded_somewhere: machines.iter().any(crowded),
+        one_host: cards.iter().all(|card| machine(card) == own && card.network == cards[0].network),
+    }))
+}
+
+/// The same groups, numbered in the order in which they first come.
+fn numbered<T: Ord>(groups: &[T]) -> Vec<usize> {
+    let mut numbers = BTreeMap::new();
+    groups
+        .iter()
+        .map(|group| {
+            let next = numbers.len();
+            *numbers.entry(group).or_insert(next)
+        })
+        .collect()
+}
+
+/// Whether some core has more than one rank, each rank spread evenly over the cores that it may use.
+fn is_crowded(ranks: &[&[usize]]) -> bool {
+    let mut load = BTreeMap::<usize, f64>::new();
+    for cores in ranks {
+        #[allow(clippy::cast_precision_loss)] // small numbers
+        cores.iter().for_each(|core| *load.entry(*core).or_default() += 1.0 / cores.len() as f64);
+    }
+    // Sums of fractions: leave room for their rounding.
+    load.values().any(|load| *load > 1.0 + 1e-6)
+}
+
+fn startup(error: impl ToString) -> Error {
+    Error::Node(shm_core::Error::Startup(error.to_string()))
+}
+
+impl Card {
+    fn name(&self, rank: usize) -> String {
+        format!("rank {rank} (pid {} on {})", self.pid, self.host)
+    }
+
+    fn own(config: &Config) -> Result<Self> {
+        let secret = process::random_bytes().map_err(|e| startup(format!("no random numbers: {e}")))?;
+        let settings = config.agreed();
+        let (identity, network) = (node_identity(), network_identity());
+        let (pid, host) = (std::process::id(), host_name());
+        // Lines are what separates one from the next.
+        let tuning = (config.tuning_hash(), config.tuning_name().replace('\n', " "));
+        Ok(Self { pid, host, identity, network, cores: affinity::allowed_cores()?, secret, tuning, settings })
+    }
+
+    fn to_text(&self) -> String {
+        let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
+        let secret = u128::from_le_bytes(self.secret);
+        let Self { pid, host, identity, network, settings, .. } = self;
+        let (hash, file) = &self.tuning;
+        let cores = cores.join(",");
+        format!("{pid}\n{host}\n{identity}\n{network}\n{cores}\n{secret:032x}\n{hash:x}\n{file}\n{settings}")
+    }
+
+    fn from_text(bytes: &[u8]) -> Result<Self> {
+        // The text has the secret, so it is not shown.
+        let foreign = || startup("a rank introduced itself in words of another build of han");
+        std::str::from_utf8(bytes).ok().and_then(Self::parse).ok_or_else(foreign)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.splitn(9, '\n');
+        let mut line = || lines.next();
+        let (pid, host) = (line()?.parse().ok()?, line()?.to_owned());
+        let (identity, network) = (line()?.to_owned(), line()?.to_owned());
+        let cores = line()?.split(',').map(|core| core.parse().ok()).collect::<Option<Vec<usize>>>()?;
+        let secret = u128::from_str_radix(line()?, 16).ok()?.to_le_bytes();
+        let tuning = (u64::from_str_radix(line()?, 16).ok()?, line()?.to_owned());
+        Some(Self { pid, host, identity, network, cores, secret, tuning, settings: line()?.to_owned() })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn groups_are_numbered_as_they_come() {
+        assert_eq!(numbered(&[7, 7, 3, 7, 9]), [0, 0, 1, 0, 2]);
+        assert_eq!(numbered(&["b", "a", "b"]), [0, 1, 0]);
+    }
+
+    #[test]
+    fn cores_are_shared_by_ranks_of_all_nodes() {
+        assert!(!is_crowded(&[&[0], &[1]]));
+        assert!(!is_crowded(&[&[0, 1], &[0, 1]]));
+        assert!(is_crowded(&[&[0], &[1], &[0]]));
+        assert!(is_crowded(&[&[0, 1], &[0, 1], &[0, 1]]));
+    }
+
+    #[test]
+    fn cards_survive_their_text() {
+        let card = Card::own(&Config::default()).unwrap();
+        let again = Card::from_text(card.to_text().as_bytes()).unwrap();
+        assert_eq!((&again.identity, &again.cores, again.secret), (&card.identity, &card.cores, card.secret));
+        assert_eq!((&again.tuning, &again.settings), (&card.tuning, &card.settings));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_card_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Card::from_text(&bytes);
+        }
+
+        #[test]
+        fn damaged_cards_are_read_or_refused(at in 0_usize..2000, with in any::<u8>(), keep in 0_usize..2000) {
+            let mut bytes = Card::own(&Config::default()).unwrap().to_text().into_bytes();
+            let length = bytes.len();
+            bytes[at % length] = with;
+            bytes.truncate(keep);
+            let _ = Card::from_text(&bytes);
+        }
+    }
+}

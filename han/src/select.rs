@@ -1,0 +1,315 @@
+//! How a collective over several nodes is carried out: algorithm, chunks and policy, with the reasons.
+//!
+//! Pure functions of what all ranks know alike, so that all choose the same.
+
+pub mod form;
+mod settings;
+pub mod tuned;
+
+use net_fabric::algorithm::{Algorithm, Shape, Topology, Tree};
+use net_fabric::{Plan, Policy};
+use shm_core::Collective;
+
+use settings::{EVENT_DRIVEN, policy_name};
+pub use settings::{Inter, KEYS};
+
+/// What is to be done, as far as the choice depends on it.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The collective.
+    pub collective: Collective,
+    /// Ranks, each of which has the network to itself.
+    pub ranks: usize,
+    /// Bytes of a rank's vector.
+    pub bytes: usize,
+    /// Bytes of an element.
+    pub element_bytes: usize,
+    /// Whether the operator commutes.
+    pub commutative: bool,
+    /// The root.
+    pub root: usize,
+    /// Whether ranks share cores somewhere: then it counts how many messages there are, and how often a rank has to
+    /// wait for its turn, more than how many steps they take.
+    pub shares_cores: bool,
+    /// Where the ranks are, for algorithms that follow it.
+    pub topology: Option<&'a Topology>,
+}
+
+/// One decision with its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point {
+    /// What was decided.
+    pub what: &'static str,
+    /// How.
+    pub value: String,
+    /// Why.
+    pub because: String,
+    /// Which setting decides otherwise.
+    pub change: &'static str,
+}
+
+/// A choice with its reasons.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// What is done.
+    pub plan: Plan,
+    /// Why.
+    pub points: Vec<Point>,
+}
+
+// The numbers are from measurements, which `net-fabric/docs/selection.md` shows.
+
+/// Up to here a message's latency counts and not its length: fewest steps.
+const SHORT_BYTES: usize = 8 << 10;
+/// The same for allreduce, whose other algorithms take at least twice as many steps.
+const SHORT_ALLREDUCE_BYTES: usize = 16 << 10;
+/// Up to here two ranks do one step after the other.
+const SIMPLE_BYTES: usize = 64 << 10;
+/// Up to here two ranks exchange whole vectors, in one step; beyond it each sums a half.
+const LONG_EXCHANGE_BYTES: usize = 4 << 20;
+/// Up to here halving and doubling, in fewer steps, is quicker than a ring, whose messages are all between neighbours.
+const LONG_HALVING_BYTES: usize = 128 << 10;
+/// Chunks are at least so long: a message's own cost is small beside them.
+const LEAST_CHOSEN_CHUNK_BYTES: usize = 64 << 10;
+/// Chunks need not be longer: a message's own cost has vanished, and the next chunk is sent while one is summed.
+const MOST_CHOSEN_CHUNK_BYTES: usize = 256 << 10;
+/// Chunks of two ranks: each message interrupts a stream that the kernel could deliver in larger pieces.
+const LINK_CHUNK_BYTES: usize = 4 << 20;
+/// The same where chunks are summed: what has come should still be in a cache.
+const SUMMED_CHUNK_BYTES: usize = 512 << 10;
+/// Filling a pipeline may take one part in so many of the vector's own time.
+const FILLING: usize = 8;
+/// So many ranks that share cores send short operands to one of them, which sums them up.
+const FEW_RANKS: usize = 8;
+/// Where the sum is sent back, operands up to here go to one rank directly, and up to there along a tree.
+const GATHERED_BYTES: usize = 4 << 10;
+const CLIMBING_BYTES: usize = 32 << 10;
+/// From this many ranks on a pipeline along all of them takes too long to fill.
+const MANY_RANKS: usize = 32;
+
+/// Chooses for `question` under the settings, with the reasons.
+#[must_use]
+pub fn explain(question: &Question<'_>, inter: &Inter) -> Selection {
+    let Decision { plan, why, chunk_why, not } = decide(question, inter);
+    let set = |is_set: bool, otherwise: &str| if is_set { "the setting says so" } else { otherwise }.to_owned();
+    let (set_algorithm, collective) = (inter.algorithm_of(question.collective), question.collective);
+    let why = match (set_algorithm, not) {
+        (Some(forced), Some(not)) => format!("{why} ({forced} is set, but {not})"),
+        (forced, _) => set(forced.is_some(), why),
+    };
+    let policy_why = match plan.policy {
+        Policy::Blocking => "with one short message each way it takes the least work",
+        Policy::WaitAll | Policy::EventDriven { .. } => "a step that could go on never waits for another one",
+    };
+    let point = |what, value, because, change| Point { what, value, because, change };
+    let chunk_why = set(inter.chunk_bytes_of(collective).is_some(), chunk_why);
+    Selection {
+        plan,
+        points: vec![
+            point("algorithm", plan.algorithm.to_string(), why, "inter_algorithm"),
+            point("chunk_bytes", plan.chunk_bytes.to_string(), chunk_why, "inter_chunk_bytes"),
+            point(
+                "policy",
+                policy_name(plan.policy).to_owned(),
+                set(inter.policy.is_some(), policy_why),
+                "inter_policy",
+            ),
+        ],
+    }
+}
+
+/// A choice.
+struct Decision {
+    plan: Plan,
+    /// Why this algorithm, where none is set.
+    why: &'static str,
+    /// Why such chunks, where they are not set.
+    chunk_why: &'static str,
+    /// Why not the one that is set.
+    not: Option<&'static str>,
+}
+
+fn decide(question: &Question<'_>, inter: &Inter) -> Decision {
+    let (chosen, why) = algorithm(question);
+    let set = inter
+        .algorithm_of(question.collective)
+        .map(|set| set.applies(question.collective, &shape(question)).map(|()| set));
+    let (algorithm, not) = match set {
+        Some(Ok(set)) => (set, None),
+        Some(Err(not)) => (chosen, Some(not)),
+        None => (chosen, None),
+    };
+    let (chosen_bytes, chunk_why) = chunk_bytes(algorithm, question);
+    let chunk_bytes = inter.chunk_bytes_of(question.collective).unwrap_or(chosen_bytes);
+    // Two ranks, one message each way: there is no order to keep books on.
+    let is_simple = question.ranks == 2 && question.bytes <= SIMPLE_BYTES && question.bytes <= chunk_bytes;
+    let policy = inter.policy.unwrap_or(if is_simple { Policy::Blocking } else { EVENT_DRIVEN });
+    let plan = Plan { algorithm, chunk_bytes, policy };
+    Decision { plan, why, chunk_why, not }
+}
+
+/// Bytes of a chunk, and why.
+fn chunk_bytes(algorithm: Algorithm, question: &Question) -> (usize, &'static str) {
+    let is_tree = matches!(algorithm, Algorithm::Tree(_));
+    if question.ranks == 2 && (is_tree || algorithm == Algorithm::RecursiveDoubling) {
+        return match question.collective {
+            Collective::Bcast => (LINK_CHUNK_BYTES, "over a single link there is no pipeline to fill"),
+            _ => (SUMMED_CHUNK_BYTES, "over a single link one chunk is summed while the next one comes"),
+        };
+    }
+    // Along a chain of n ranks the last chunk comes n - 2 chunks after it would have come over one link.
+    let fills = if is_tree { question.ranks.saturating_sub(2) } else { 0 };
+    if fills == 0 {
+        return (MOST_CHOSEN_CHUNK_BYTES, "nobody waits for a pipeline to fill, and a message's own cost has vanished");
+    }
+    let bytes = (question.bytes / (FILLING * fills)).clamp(LEAST_CHOSEN_CHUNK_BYTES, MOST_CHOSEN_CHUNK_BYTES);
+    (bytes, "a message's own cost is small beside it, and the pipeline fills in a small part of the vector's time")
+}
+
+/// The algorithm, and why.
+fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
+    let Question { collective, ranks, bytes, shares_cores, .. } = *question;
+    let is_short = bytes <= if collective == Collective::Allreduce { SHORT_ALLREDUCE_BYTES } else { SHORT_BYTES };
+    let ring = Algorithm::Ring.applies(collective, &shape(question)).is_ok();
+    let exchanges = is_short || (ranks == 2 && (bytes <= LONG_EXCHANGE_BYTES || !ring));
+    let crowded = shares_cores && (3..=FEW_RANKS).contains(&ranks);
+    let gathers = crowded && if collective == Collective::Allreduce { bytes <= GATHERED_BYTES } else { is_short };
+    match collective {
+        Collective::Barrier if gathers => {
+            (Algorithm::Tree(Tree::Binomial), "ranks share cores, and a tree takes the fewest messages")
+        }
+        Collective::Reduce | Collective::Allreduce if gathers => (
+            Algorithm::Tree(Tree::Linear),
+            "ranks share cores: by way of one rank it takes the fewest messages, and nobody else waits for a turn",
+        ),
+        Collective::Allreduce if crowded && bytes <= CLIMBING_BYTES => (
+            Algorithm::Tree(Tree::Binomial),
+            "ranks share cores: up a tree and down again it takes few messages, and no rank has all of them",
+        ),
+        Collective::Barrier => (Algorithm::Dissemination, "it takes the fewest steps"),
+        Collective::Bcast | Collective::Reduce if is_short => {
+            (Algorithm::Tree(Tree::Binomial), "the vector is short, and a binomial tree takes the fewest steps")
+        }
+        Collective::Bcast | Collective::Reduce if ranks < MANY_RANKS => {
+            (Algorithm::Tree(Tree::Chain), "every rank sends the long vector only once, chunk by chunk")
+        }
+        Collective::Bcast | Collective::Reduce => {
+            (Algorithm::Tree(Tree::Binary), "a chain of so many ranks fills slowly; a binary tree sends chunks twice")
+        }
+        Collective::Allreduce if exchanges => {
+            (Algorithm::RecursiveDoubling, "partial results over doubling distances take the fewest steps")
+        }
+        Collective::Allreduce if ring && ranks < MANY_RANKS && bytes > LONG_HALVING_BYTES => {
+            (Algorithm::Ring, "in a ring every rank sends the long vector less than twice")
+        }
+        Collective::Allreduce if ring => {
+            (Algorithm::Rabenseifner, "halving and doubling sends less than two vectors in few steps")
+        }
+        Collective::Allreduce => {
+            (Algorithm::Tree(Tree::Binary), "the operator does not commute: along a tree operands stay in order")
+        }
+    }
+}
+
+fn shape<'a>(question: &Question<'a>) -> Shape<'a> {
+    let Question { ranks, bytes, element_bytes, commutative, root, topology, .. } = *question;
+    Shape { size: ranks, bytes, element_bytes, commutative, root, topology, ..Shape::default() }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn question(collective: Collective, ranks: usize, bytes: usize, commutative: bool) -> Question<'static> {
+        Question {
+            collective,
+            ranks,
+            bytes,
+            element_bytes: 8,
+            commutative,
+            root: ranks / 2,
+            shares_cores: false,
+            topology: None,
+        }
+    }
+
+    #[test]
+    fn what_is_chosen_can_be_done() {
+        let forced = Algorithm::all().map(Some).chain([None]);
+        for algorithm in forced {
+            let inter = Inter { algorithm, ..Inter::default() };
+            for collective in Collective::ALL {
+                for ranks in [1, 2, 3, 4, 7, 16, 31, 33, 100] {
+                    for bytes in [0, 8, 4096, 8200, 64 << 10, 1 << 20] {
+                        for commutative in [true, false] {
+                            let nodes: Vec<usize> = (0..ranks).map(|rank| rank / 3).collect();
+                            let topology = Topology::new(&[&nodes]);
+                            let question = question(collective, ranks, bytes, commutative);
+                            for shares_cores in [true, false] {
+                                let question = Question { topology: Some(&topology), shares_cores, ..question };
+                                let plan = explain(&question, &inter).plan;
+                                let can = plan.algorithm.applies(collective, &shape(&question));
+                                assert_eq!(can, Ok(()), "{question:?}: {plan}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_measured_to_be_best_is_chosen() {
+        let chosen = |collective, ranks, bytes| {
+            let plan = explain(&question(collective, ranks, bytes, true), &Inter::default()).plan;
+            format!("{} {}", plan.algorithm, plan.chunk_bytes >> 10)
+        };
+        let allreduce = |ranks, bytes| chosen(Collective::Allreduce, ranks, bytes);
+        assert_eq!([allreduce(2, 8), allreduce(2, 4 << 20)], ["recursive-doubling 512"; 2]);
+        assert_eq!(allreduce(2, 16 << 20), "ring 256");
+        assert_eq!(allreduce(4, 16 << 10), "recursive-doubling 256");
+        assert_eq!(allreduce(4, 128 << 10), "rabenseifner 256");
+        assert_eq!([allreduce(4, 256 << 10), allreduce(4, 16 << 20)], ["ring 256"; 2]);
+        let bcast = |ranks, bytes| chosen(Collective::Bcast, ranks, bytes);
+        assert_eq!([bcast(2, 64 << 10), bcast(2, 16 << 20)], ["chain 4096"; 2]);
+        let of_four = [bcast(4, 256 << 10), bcast(4, 2 << 20), bcast(4, 16 << 20)];
+        assert_eq!(of_four, ["chain 64", "chain 128", "chain 256"]);
+        let not_commutative = explain(&question(Collective::Allreduce, 2, 16 << 20, false), &Inter::default());
+        assert_eq!(not_commutative.plan.algorithm, Algorithm::RecursiveDoubling);
+    }
+
+    #[test]
+    fn every_decision_has_a_reason_and_a_setting() {
+        let question = question(Collective::Allreduce, 4, 1 << 20, true);
+        let chosen = explain(&question, &Inter::default());
+        let whats: Vec<&str> = chosen.points.iter().map(|point| point.what).collect();
+        assert_eq!(whats, ["algorithm", "chunk_bytes", "policy"]);
+        assert!(chosen.points.iter().all(|point| point.change.starts_with("inter_") && !point.because.is_empty()));
+        let mut inter = Inter::default();
+        inter.set("inter_algorithm", "rabenseifner").unwrap();
+        assert_eq!(explain(&question, &inter).points[0].because, "the setting says so");
+        inter.set("inter_algorithm", "dissemination").unwrap();
+        let other = explain(&question, &inter);
+        assert_eq!(other.plan, chosen.plan);
+        assert!(other.points[0].because.contains("dissemination is set, but"), "{other:?}");
+    }
+
+    #[test]
+    fn every_key_takes_what_it_shows() {
+        let mut inter = Inter::default();
+        for (key, _) in KEYS {
+            let shown = inter.get(key).unwrap();
+            inter.set(key, &shown).unwrap();
+        }
+        assert_eq!(inter, Inter::default());
+        for (key, value) in
+            [("inter_algorithm", "knomial-4"), ("inter_chunk_bytes", "4096"), ("inter_policy", "wait_all")]
+        {
+            inter.set(key, value).unwrap();
+            assert_eq!(inter.get(key).unwrap(), value);
+        }
+        assert!(inter.set("inter_chunk_bytes", "63").unwrap_err().contains("at least 64"));
+        assert!(inter.set("inter", "1").unwrap_err().contains("inter_policy"));
+    }
+}

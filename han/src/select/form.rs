@@ -1,0 +1,190 @@
+//! Whether both levels of a communicator over several nodes are used, and in which chunks.
+
+use std::fmt;
+
+use net_fabric::Plan;
+use net_fabric::algorithm::{Algorithm, Tree};
+use reduce_kernels::Collective;
+
+use super::{Inter, Point, Question, explain as explain_inter};
+use crate::task::{Layout, Shape};
+
+/// How ranks on several nodes do a collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// All ranks talk through the network, whatever node they are on.
+    Flat,
+    /// The ranks of a node through its memory, and leaders of the nodes through the network.
+    Hierarchical,
+}
+
+impl Form {
+    /// Both, with their names.
+    pub const NAMES: [(&'static str, Self); 2] = [("flat", Self::Flat), ("hierarchical", Self::Hierarchical)];
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Flat => "flat",
+            Self::Hierarchical => "hierarchical",
+        })
+    }
+}
+
+/// What is to be done by ranks on several nodes.
+#[derive(Debug, Clone, Copy)]
+pub struct OverNodes<'a> {
+    /// The collective.
+    pub collective: Collective,
+    /// Elements of a rank's vector.
+    pub count: usize,
+    /// Bytes of an element.
+    pub element_bytes: usize,
+    /// Whether the operator commutes.
+    pub commutative: bool,
+    /// Whether a result may not depend on where ranks are.
+    pub reproducible: bool,
+    /// The root.
+    pub root: usize,
+    /// Whether ranks share cores somewhere.
+    pub shares_cores: bool,
+    /// Where the ranks are.
+    pub layout: &'a Layout,
+    /// The same for algorithms of all ranks.
+    pub topology: Option<&'a net_fabric::algorithm::Topology>,
+}
+
+/// How it is done.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// On both levels?
+    pub form: Form,
+    /// The tasks' shape, where it is.
+    pub shape: Shape,
+    /// What is done over the network: by all ranks, or by the leaders with a chunk.
+    pub inter: Plan,
+    /// What brings it back, where that is a task of its own.
+    pub back: Plan,
+    /// Why.
+    pub points: Vec<Point>,
+}
+
+impl fmt::Display for Choice {
+    /// For instance `net/ring` where all ranks use the network, else `nodes/ring`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.form {
+            Form::Flat => self.inter.fmt(f),
+            Form::Hierarchical if self.shape.splits => {
+                write!(f, "nodes/{}+{}", self.inter.algorithm, self.back.algorithm)
+            }
+            Form::Hierarchical => write!(f, "nodes/{}", self.inter.algorithm),
+        }
+    }
+}
+
+/// Chunks are so long: long enough for a message's own cost to vanish, and short enough for both levels to overlap.
+const SEGMENT_BYTES: usize = 256 << 10;
+
+/// Chooses for `over` under the settings, with the reasons.
+#[must_use]
+pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
+    let (form, why) = form(over, inter);
+    let layout = over.layout;
+    // Only so are operands combined in the order of the ranks, one after the other, as on one node.
+    let in_order = over.reproducible && reduces(over.collective);
+    let inter =
+        &Inter { algorithm: if in_order { Some(Algorithm::Tree(Tree::Linear)) } else { inter.algorithm }, ..*inter };
+    let bytes = over.count * over.element_bytes;
+    let question = |collective, ranks, bytes| Question {
+        collective,
+        ranks,
+        bytes,
+        element_bytes: over.element_bytes,
+        commutative: over.commutative,
+        root: 0,
+        shares_cores: over.shares_cores,
+        topology: None,
+    };
+    let (segment_bytes, segment_why) = match inter.segment_bytes {
+        Some(bytes) => (bytes, "the setting says so"),
+        None => (SEGMENT_BYTES, "a message's own cost has vanished, and one chunk travels while another is copied"),
+    };
+    let (leaders, leaders_why) = match inter.leaders {
+        Some(leaders) => (leaders.min(layout.rails()), "the setting says so"),
+        None => (1, "one rank a node keeps the network busy"),
+    };
+    let splits = inter.splits && over.collective == Collective::Allreduce && form == Form::Hierarchical;
+    let shape = Shape {
+        collective: over.collective,
+        count: over.count,
+        element_bytes: over.element_bytes,
+        chunk_bytes: segment_bytes,
+        leaders,
+        splits,
+        root: over.root,
+    };
+    let selection = match form {
+        Form::Flat => explain_inter(
+            &Question { root: over.root, topology: over.topology, ..question(over.collective, layout.size(), bytes) },
+            inter,
+        ),
+        Form::Hierarchical => {
+            let collective = if splits { Collective::Reduce } else { over.collective };
+            explain_inter(&question(collective, layout.nodes(), bytes.min(segment_bytes)), inter)
+        }
+    };
+    let back = explain_inter(&question(Collective::Bcast, layout.nodes(), bytes.min(segment_bytes)), inter).plan;
+    let point = |what, value: String, because: &str, change| Point { what, value, because: because.to_owned(), change };
+    let mut selection = selection;
+    if let Some(algorithm) = selection.points.first_mut().filter(|_| in_order) {
+        "only so are operands combined one after the other, wherever their ranks are"
+            .clone_into(&mut algorithm.because);
+    }
+    let mut points = vec![point("form", form.to_string(), why, "nodes_form")];
+    if form == Form::Hierarchical {
+        points.push(point("segment_bytes", segment_bytes.to_string(), segment_why, "segment_bytes"));
+        if over.collective == Collective::Allreduce {
+            points.push(point("leaders", leaders.to_string(), leaders_why, "leaders"));
+        }
+    }
+    points.extend(selection.points);
+    Choice { form, shape, inter: selection.plan, back, points }
+}
+
+fn reduces(collective: Collective) -> bool {
+    matches!(collective, Collective::Reduce | Collective::Allreduce)
+}
+
+/// The form, and why.
+fn form(over: &OverNodes<'_>, inter: &Inter) -> (Form, &'static str) {
+    let layout = over.layout;
+    let reduces = reduces(over.collective);
+    if layout.rails() == 1 {
+        return (Form::Flat, "no node has two ranks");
+    }
+    if layout.nodes() == 1 {
+        return (Form::Hierarchical, "all ranks are on one node");
+    }
+    if reduces && !over.commutative && !layout.keeps_order() {
+        return (Form::Flat, "the operator does not commute, and the ranks are not numbered node by node");
+    }
+    if reduces && over.reproducible {
+        return (Form::Flat, "sums of nodes would make the result depend on where ranks are");
+    }
+    let shape = net_fabric::algorithm::Shape {
+        size: layout.size(),
+        commutative: over.commutative,
+        topology: over.topology,
+        root: over.root,
+        ..Default::default()
+    };
+    let knows_nodes = inter
+        .algorithm_of(over.collective)
+        .is_some_and(|algorithm| algorithm.knows_nodes() && algorithm.applies(over.collective, &shape).is_ok());
+    match inter.form {
+        Some(form) => (form, "the setting says so"),
+        None if knows_nodes => (Form::Flat, "the algorithm that is set goes by the nodes itself"),
+        None => (Form::Hierarchical, "memory is quicker than the network, and a node's ranks share their part of it"),
+    }
+}

@@ -1,0 +1,235 @@
+//! What can be set of collectives over several nodes (dissertation, table 6.2).
+
+use std::fmt;
+
+use net_fabric::Policy;
+use net_fabric::algorithm::Algorithm;
+use reduce_kernels::Collective;
+
+use super::form::Form;
+
+/// What can be set of it; what is `None` is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Inter {
+    /// The algorithm of every collective that it can carry out.
+    pub algorithm: Option<Algorithm>,
+    /// That of bcast, reduce and allreduce alone.
+    pub algorithms: [Option<Algorithm>; 3],
+    /// Bytes of a chunk.
+    pub chunk_bytes: Option<usize>,
+    /// That of bcast, reduce and allreduce alone.
+    pub chunks_bytes: [Option<usize>; 3],
+    /// In which order steps are begun.
+    pub policy: Option<Policy>,
+    /// Whether both levels are used.
+    pub form: Option<Form>,
+    /// Bytes of a chunk that goes through both levels.
+    pub segment_bytes: Option<usize>,
+    /// Ranks of a node that take turns in leading chunks.
+    pub leaders: Option<usize>,
+    /// An allreduce across nodes is a reduction and a broadcast.
+    pub splits: bool,
+}
+
+/// Name and meaning of every setting that [`Inter::set`] takes.
+pub const KEYS: &[(&str, &str)] = &[
+    (
+        "inter_algorithm",
+        "algorithm of collectives over several nodes where it does them: auto, or a name of `han model`",
+    ),
+    ("inter_bcast_algorithm", "that of broadcasts alone (ibalg): auto, or as inter_algorithm"),
+    ("inter_reduce_algorithm", "that of reductions to a root alone (iralg): auto, or as inter_algorithm"),
+    (
+        "inter_allreduce_algorithm",
+        "that of allreduces alone: auto, as inter_algorithm, or ir+ib, a reduction and a broadcast between leaders",
+    ),
+    ("inter_chunk_bytes", "bytes of a piece that is sent on before the next has come: auto or a number from 64 on"),
+    ("inter_bcast_chunk_bytes", "the same of broadcasts alone (ibs)"),
+    ("inter_reduce_chunk_bytes", "the same of reductions to a root alone (irs)"),
+    ("inter_allreduce_chunk_bytes", "the same of allreduces alone"),
+    ("inter_policy", "order of messages: auto, blocking, wait_all or event_driven"),
+    ("inter_module", "the same by the names of the papers (imod): auto, nbc (wait_all) or adapt (event_driven)"),
+    ("nodes_form", "how ranks on several nodes work together: auto, flat (all by the network) or hierarchical"),
+    ("segment_bytes", "bytes of a chunk that goes through both levels (fs): auto or a number from 64 on"),
+    ("leaders", "ranks of a node that take turns in leading the chunks of an allreduce: auto or a number from 1 on"),
+];
+
+/// Smallest chunk: less than this travels in a packet's head.
+const LEAST_CHUNK_BYTES: usize = 64;
+
+pub(super) const EVENT_DRIVEN: Policy = Policy::EventDriven { sends: 4, recvs: 6 };
+
+/// Names of the policies in settings.
+const POLICIES: [(&str, Policy); 3] =
+    [("blocking", Policy::Blocking), ("wait_all", Policy::WaitAll), ("event_driven", EVENT_DRIVEN)];
+
+/// Names of policies in the papers.
+const MODULES: [(&str, Policy); 2] = [("nbc", Policy::WaitAll), ("adapt", EVENT_DRIVEN)];
+
+/// What stands for a reduction and a broadcast.
+const IR_IB: &str = "ir+ib";
+
+/// The place of a collective among those that have settings of their own.
+fn place(collective: Collective) -> Option<usize> {
+    match collective {
+        Collective::Barrier => None,
+        Collective::Bcast => Some(0),
+        Collective::Reduce => Some(1),
+        Collective::Allreduce => Some(2),
+    }
+}
+
+/// The collective that a key such as `inter_bcast_algorithm` is of, and the key without it.
+fn of_collective(key: &str) -> Option<(usize, &str)> {
+    let (name, rest) = key.strip_prefix("inter_")?.split_once('_')?;
+    let found = Collective::ALL.into_iter().find(|collective| collective.name() == name)?;
+    Some((place(found)?, rest))
+}
+
+impl Inter {
+    /// The algorithm that is set for a collective.
+    #[must_use]
+    pub fn algorithm_of(&self, collective: Collective) -> Option<Algorithm> {
+        place(collective).and_then(|place| self.algorithms[place]).or(self.algorithm)
+    }
+
+    /// The bytes of a chunk that are set for a collective.
+    #[must_use]
+    pub fn chunk_bytes_of(&self, collective: Collective) -> Option<usize> {
+        place(collective).and_then(|place| self.chunks_bytes[place]).or(self.chunk_bytes)
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// A sentence with the values that the key takes, or with the keys.
+    pub fn set(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
+        match (key, of_collective(key)) {
+            ("inter_allreduce_algorithm", Some((place, _))) => {
+                self.splits = value == IR_IB;
+                self.algorithms[place] = if self.splits { None } else { algorithm(key, value)? };
+            }
+            (_, Some((place, "algorithm"))) => self.algorithms[place] = algorithm(key, value)?,
+            (_, Some((place, "chunk_bytes"))) => self.chunks_bytes[place] = number(key, value, LEAST_CHUNK_BYTES)?,
+            ("inter_algorithm", _) => self.algorithm = algorithm(key, value)?,
+            ("inter_chunk_bytes", _) => self.chunk_bytes = number(key, value, LEAST_CHUNK_BYTES)?,
+            ("inter_policy", _) => self.policy = named(key, value, &POLICIES)?,
+            ("inter_module", _) => self.policy = named(key, value, &MODULES)?,
+            ("nodes_form", _) => self.form = named(key, value, &Form::NAMES)?,
+            ("segment_bytes", _) => self.segment_bytes = number(key, value, LEAST_CHUNK_BYTES)?,
+            ("leaders", _) => self.leaders = number(key, value, 1)?,
+            _ => {
+                let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+                return Err(format!("unknown key {key:?}: valid keys are {}", keys.join(", ")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of `key` as [`set`](Self::set) would take it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<String> {
+        fn auto(value: Option<impl ToString>) -> String {
+            value.map_or_else(|| "auto".to_owned(), |value| value.to_string())
+        }
+        Some(match (key, of_collective(key)) {
+            ("inter_allreduce_algorithm", _) if self.splits => IR_IB.to_owned(),
+            (_, Some((place, "algorithm"))) => auto(self.algorithms[place]),
+            (_, Some((place, "chunk_bytes"))) => auto(self.chunks_bytes[place]),
+            ("inter_algorithm", _) => auto(self.algorithm),
+            ("inter_chunk_bytes", _) => auto(self.chunk_bytes),
+            ("inter_policy", _) => auto(self.policy.map(policy_name)),
+            ("inter_module", _) => {
+                auto(MODULES.iter().find(|(_, policy)| Some(*policy) == self.policy).map(|(name, _)| name))
+            }
+            ("nodes_form", _) => auto(self.form),
+            ("segment_bytes", _) => auto(self.segment_bytes),
+            ("leaders", _) => auto(self.leaders),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Inter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (key, _)) in KEYS.iter().enumerate() {
+            let space = if place == 0 { "" } else { " " };
+            write!(f, "{space}{key}={}", self.get(key).unwrap_or_default())?;
+        }
+        Ok(())
+    }
+}
+
+fn algorithm(key: &str, value: &str) -> Result<Option<Algorithm>, String> {
+    if value == "auto" {
+        return Ok(None);
+    }
+    let of_allreduce = if key.contains("allreduce") { format!("; or {IR_IB}") } else { String::new() };
+    value.parse().map(Some).map_err(|e| format!("{key}={value}: {e}{of_allreduce}"))
+}
+
+/// A number from `least` on, or `auto`.
+fn number(key: &str, value: &str, least: usize) -> Result<Option<usize>, String> {
+    if value == "auto" {
+        return Ok(None);
+    }
+    let number = value.parse().ok().filter(|&number: &usize| number >= least);
+    number.map(Some).ok_or_else(|| format!("{key}={value}: expected auto, or a number of at least {least}"))
+}
+
+/// One of `names`, or `auto`.
+fn named<T: Copy>(key: &str, value: &str, names: &[(&str, T)]) -> Result<Option<T>, String> {
+    if value == "auto" {
+        return Ok(None);
+    }
+    let found = names.iter().find(|(name, _)| *name == value).map(|(_, meaning)| *meaning);
+    let all: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+    found.map(Some).ok_or_else(|| format!("{key}={value}: expected auto, {}", all.join(", ")))
+}
+
+pub(super) fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Blocking => "blocking",
+        Policy::WaitAll => "wait_all",
+        Policy::EventDriven { .. } => "event_driven",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use net_fabric::algorithm::Tree;
+
+    use super::*;
+
+    #[test]
+    fn a_collective_s_own_setting_goes_before_that_of_all() {
+        let mut inter = Inter::default();
+        inter.set("inter_algorithm", "ring").unwrap();
+        inter.set("inter_bcast_algorithm", "binomial").unwrap();
+        inter.set("inter_reduce_chunk_bytes", "4096").unwrap();
+        assert_eq!(inter.algorithm_of(Collective::Bcast), Some(Algorithm::Tree(Tree::Binomial)));
+        assert_eq!(inter.algorithm_of(Collective::Allreduce), Some(Algorithm::Ring));
+        assert_eq!([Collective::Reduce, Collective::Bcast].map(|of| inter.chunk_bytes_of(of)), [Some(4096), None]);
+    }
+
+    #[test]
+    fn modules_are_policies_and_ir_ib_is_no_algorithm() {
+        let mut inter = Inter::default();
+        inter.set("inter_module", "nbc").unwrap();
+        assert_eq!((inter.policy, inter.get("inter_policy").unwrap().as_str()), (Some(Policy::WaitAll), "wait_all"));
+        inter.set("inter_allreduce_algorithm", "ir+ib").unwrap();
+        assert!(inter.splits && inter.get("inter_allreduce_algorithm").unwrap() == "ir+ib");
+        inter.set("inter_allreduce_algorithm", "ring").unwrap();
+        assert!(!inter.splits && inter.algorithm_of(Collective::Allreduce) == Some(Algorithm::Ring));
+        for (key, value, says) in [
+            ("inter_module", "wait_all", "nbc, adapt"),
+            ("inter_allreduce_algorithm", "bubble", "ir+ib"),
+            ("nodes_form", "round", "flat, hierarchical"),
+            ("leaders", "0", "at least 1"),
+        ] {
+            let error = inter.set(key, value).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

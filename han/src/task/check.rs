@@ -1,0 +1,232 @@
+//! Plays the plans of all ranks in any order that they allow, with sets of ranks for values: every chunk is reduced once
+//! from every rank, in order, and arrives where it should; nobody waits for ever; nothing is overwritten too early.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use reduce_kernels::{Collective, Place};
+
+use super::{Kind, Layout, Shape, Stream, Task, TaskPlan};
+
+/// Whose contributions a value has, in their order.
+type Value = Vec<usize>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Begun,
+    Done,
+}
+
+struct Rank {
+    plan: TaskPlan,
+    states: Vec<State>,
+    values: BTreeMap<(usize, Place), Value>,
+}
+
+struct Play<'a> {
+    layout: &'a Layout,
+    shape: &'a Shape,
+    in_place: bool,
+    ranks: Vec<Rank>,
+}
+
+impl<'a> Play<'a> {
+    fn new(layout: &'a Layout, shape: &'a Shape, in_place: bool) -> Self {
+        let rank = |rank| {
+            let plan = TaskPlan::new(layout, shape, rank);
+            let gives = shape.collective != Collective::Bcast || rank == shape.root;
+            let place = if shape.collective == Collective::Bcast || in_place { Place::Recv } else { Place::Send };
+            let values = (0..plan.chunks).filter(|_| gives).map(|chunk| ((chunk, place), vec![rank])).collect();
+            Rank { states: vec![State::Waiting; plan.tasks.len()], plan, values }
+        };
+        Self { layout, shape, in_place, ranks: (0..layout.size()).map(rank).collect() }
+    }
+
+    /// Where a place really is, for the chunk: scratch memory is of no chunk.
+    fn real(&self, chunk: usize, place: Place) -> (usize, Place) {
+        match place {
+            Place::Send if self.in_place => (chunk, Place::Recv),
+            Place::Scratch(_) => (0, place),
+            _ => (chunk, place),
+        }
+    }
+
+    /// Begins one task of a rank, in the order of its stream. False if there is none that can be begun.
+    fn begin(&mut self, rank: usize, stream: usize) -> bool {
+        let Rank { plan, states, .. } = &self.ranks[rank];
+        let Some((_, tasks)) = plan.streams.get(stream) else { return false };
+        let Some(&next) = tasks.iter().find(|&&task| states[task] == State::Waiting) else { return false };
+        let task = &plan.tasks[next];
+        if task.after.iter().flatten().any(|&after| states[after] != State::Done) {
+            return false;
+        }
+        let touches = |task: &Task| {
+            let from = (self.real(task.chunk, task.from), false);
+            [Some(from), task.to.map(|to| (self.real(task.chunk, to), true))].into_iter().flatten().collect::<Vec<_>>()
+        };
+        // The root of a broadcast only reads.
+        let touches = |task: &Task| {
+            let reads = matches!(task.kind, Kind::Ib | Kind::Sb) && self.is_root(rank, task);
+            touches(task).into_iter().map(|(place, writes)| (place, writes && !reads)).collect::<Vec<_>>()
+        };
+        for (other, state) in states.iter().enumerate() {
+            if *state != State::Begun || self.shape.collective == Collective::Barrier {
+                continue;
+            }
+            for (place, writes) in touches(task) {
+                let clash = touches(&plan.tasks[other]).iter().any(|&(at, also)| at == place && (writes || also));
+                assert!(!clash, "rank {rank}: {task:?} while {:?}", plan.tasks[other]);
+            }
+        }
+        self.ranks[rank].states[next] = State::Begun;
+        true
+    }
+
+    fn is_root(&self, rank: usize, task: &Task) -> bool {
+        self.layout.group(rank, task.stream)[task.root] == rank
+    }
+
+    /// Completes the oldest task of a rank's stream if all of its group have begun theirs.
+    fn complete(&mut self, rank: usize, stream: usize) -> bool {
+        let Some((name, tasks)) = self.ranks[rank].plan.streams.get(stream) else { return false };
+        let name = *name;
+        let Some(&oldest) = tasks.iter().find(|&&task| self.ranks[rank].states[task] == State::Begun) else {
+            return false;
+        };
+        let task = self.ranks[rank].plan.tasks[oldest].clone();
+        let group = self.layout.group(rank, task.stream);
+        let mut found = Vec::new();
+        for &member in &group {
+            let of = &self.ranks[member];
+            let Some((_, tasks)) = of.plan.streams.iter().find(|(other, _)| *other == name) else { return false };
+            let undone = tasks.iter().find(|&&task| of.states[task] != State::Done);
+            let Some(&undone) = undone.filter(|&&task| of.states[task] == State::Begun) else { return false };
+            let theirs = &of.plan.tasks[undone];
+            let same = (theirs.kind, theirs.chunk, theirs.root, &theirs.range);
+            assert_eq!(same, (task.kind, task.chunk, task.root, &task.range), "ranks {rank} and {member} disagree");
+            found.push((member, undone));
+        }
+        self.carry_out(&task, &found);
+        for (member, task) in found {
+            self.ranks[member].states[task] = State::Done;
+        }
+        true
+    }
+
+    fn carry_out(&mut self, task: &Task, group: &[(usize, usize)]) {
+        if self.shape.collective == Collective::Barrier {
+            return;
+        }
+        let value = |(member, number): (usize, usize)| {
+            let theirs = &self.ranks[member].plan.tasks[number];
+            let at = self.real(theirs.chunk, theirs.from);
+            let value = self.ranks[member].values.get(&at).cloned();
+            value.unwrap_or_else(|| panic!("rank {member} gives what it has not: {theirs:?}"))
+        };
+        let result = match task.kind {
+            Kind::Ib | Kind::Sb => value(group[task.root]),
+            _ => group.iter().flat_map(|&of| value(of)).collect(),
+        };
+        for (place, &(member, number)) in group.iter().enumerate() {
+            let theirs = &self.ranks[member].plan.tasks[number];
+            let receives = task.kind == Kind::Ia || matches!(task.kind, Kind::Ib | Kind::Sb) || place == task.root;
+            assert_eq!(theirs.to.is_some(), receives, "rank {member}: {theirs:?}");
+            if let Some(to) = theirs.to {
+                let at = self.real(theirs.chunk, to);
+                self.ranks[member].values.insert(at, result.clone());
+            }
+        }
+    }
+
+    /// Plays in the order that `choices` gives, then on as long as anything can.
+    fn run(&mut self, choices: &[(usize, usize, bool)]) {
+        for &(rank, stream, begins) in choices {
+            let rank = rank % self.layout.size();
+            if begins {
+                self.begin(rank, stream)
+            } else {
+                self.complete(rank, stream)
+            };
+        }
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = false;
+            for rank in 0..self.layout.size() {
+                for stream in 0..self.ranks[rank].plan.streams.len() {
+                    goes_on |= self.begin(rank, stream) | self.complete(rank, stream);
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        let everybody: Vec<usize> = (0..self.layout.size()).collect();
+        for (rank, of) in self.ranks.iter().enumerate() {
+            let stuck = of.states.iter().position(|state| *state != State::Done);
+            assert_eq!(stuck, None, "rank {rank} waits for ever: {:?}", stuck.map(|task| &of.plan.tasks[task]));
+            let covered: usize =
+                of.plan.tasks.iter().filter(|task| task.stream == Stream::Down).map(|t| t.range.len()).sum();
+            assert!(covered == 0 || covered == self.shape.count, "rank {rank} covers {covered} elements");
+            let receives = match self.shape.collective {
+                Collective::Barrier => false,
+                Collective::Reduce => rank == self.shape.root,
+                Collective::Bcast | Collective::Allreduce => true,
+            };
+            for chunk in (0..of.plan.chunks).filter(|_| receives) {
+                let mut value = of.values.get(&(chunk, Place::Recv)).cloned().unwrap_or_default();
+                let wanted =
+                    if self.shape.collective == Collective::Bcast { vec![self.shape.root] } else { everybody.clone() };
+                if !self.layout.keeps_order() {
+                    value.sort_unstable();
+                }
+                assert_eq!(value, wanted, "chunk {chunk} of rank {rank}");
+            }
+        }
+    }
+}
+
+fn layouts() -> impl Strategy<Value = Layout> {
+    let blocks = prop::collection::vec(1_usize..5, 1..5).prop_map(|sizes| {
+        let nodes = sizes.iter().enumerate().flat_map(|(node, &size)| std::iter::repeat_n(node, size));
+        Layout::new(&nodes.collect::<Vec<_>>())
+    });
+    let any = prop::collection::vec(0_usize..4, 1..12).prop_map(|nodes| Layout::new(&nodes));
+    prop_oneof![blocks, any]
+}
+
+proptest! {
+    #[test]
+    fn every_plan_gives_everybody_what_it_should(
+        layout in layouts(),
+        collective in prop::sample::select(Collective::ALL.to_vec()),
+        root in 0_usize..12,
+        (count, chunk_bytes) in (0_usize..40, 1_usize..80),
+        leaders in 1_usize..6,
+        (splits, in_place) in any::<(bool, bool)>(),
+        choices in prop::collection::vec((0_usize..12, 0_usize..6, any::<bool>()), 0..400),
+    ) {
+        let count = if collective == Collective::Barrier { 0 } else { count };
+        let root = if matches!(collective, Collective::Bcast | Collective::Reduce) { root % layout.size() } else { 0 };
+        let shape = Shape { collective, count, element_bytes: 4, chunk_bytes, leaders, splits, root };
+        Play::new(&layout, &shape, in_place && collective != Collective::Bcast).run(&choices);
+    }
+}
+
+#[test]
+fn scratch_memory_is_bounded_whatever_the_length() {
+    let layout = Layout::new(&[0, 0, 1, 1]);
+    let shape = |count| Shape {
+        collective: Collective::Reduce,
+        count,
+        element_bytes: 8,
+        chunk_bytes: 1 << 16,
+        leaders: 1,
+        splits: false,
+        root: 0,
+    };
+    let scratch = |count| TaskPlan::new(&layout, &shape(count), 3).scratch_bytes;
+    assert_eq!([scratch(1 << 20), scratch(1 << 24)], [8 << 16; 2]);
+    assert_eq!(TaskPlan::new(&layout, &shape(1 << 24), 0).scratch_bytes, 0, "the root has its own memory");
+}

@@ -1,0 +1,161 @@
+//! Plans as figures 5.6 and 5.14 of the dissertation draw them: what each rank has under way in each iteration, if all
+//! played in lock-step. The pipeline does not, but tasks have their names from there: `sbibirsr(3)`.
+
+use std::fmt::Write as _;
+
+use super::{Kind, Layout, Shape, Task, TaskPlan};
+
+/// Chunks that are drawn at either end of a long vector.
+const ENDS: usize = 6;
+
+/// For each iteration what a rank does, with the chunk: last work on a chunk first, as in the tasks' names.
+pub type Timetable = Vec<Vec<(Kind, usize)>>;
+
+/// What all ranks do in which iteration, if each iteration does one task of each stream whose needs were met before it.
+#[must_use]
+pub fn timetables(layout: &Layout, shape: &Shape) -> Vec<Timetable> {
+    let plans: Vec<TaskPlan> = (0..layout.size()).map(|rank| TaskPlan::new(layout, shape, rank)).collect();
+    let mut done: Vec<Vec<bool>> = plans.iter().map(|plan| vec![false; plan.tasks.len()]).collect();
+    let mut tables: Vec<Timetable> = vec![Vec::new(); plans.len()];
+    let next = |done: &[Vec<bool>], rank: usize, stream| {
+        let plan: &TaskPlan = &plans[rank];
+        let (_, tasks) = plan.streams.iter().find(|(known, _)| *known == stream)?;
+        let next = *tasks.iter().find(|&&task| !done[rank][task])?;
+        let Task { kind, chunk, ref after, .. } = plan.tasks[next];
+        let is_ready = after.iter().flatten().all(|&after| done[rank][after]);
+        // In the pipeline the root of a broadcast gives its node what it has at once.
+        let has_come = |(task, done): (&Task, &bool)| *done || task.chunk != chunk || task.kind != Kind::Ib;
+        let has_come = kind != Kind::Sb || plan.tasks.iter().zip(&done[rank]).all(has_come);
+        (is_ready && has_come).then_some(next)
+    };
+    while done.iter().flatten().any(|done| !done) {
+        let mut now = Vec::new();
+        for (rank, plan) in plans.iter().enumerate() {
+            let mut row = Vec::new();
+            for &(stream, _) in &plan.streams {
+                if let Some(task) = next(&done, rank, stream)
+                    && layout.group(rank, stream).into_iter().all(|member| next(&done, member, stream).is_some())
+                {
+                    row.push((plan.tasks[task].kind, plan.tasks[task].chunk));
+                    now.push((rank, task));
+                }
+            }
+            row.sort_unstable_by(|left, right| right.cmp(left));
+            tables[rank].push(row);
+        }
+        if now.is_empty() {
+            break;
+        }
+        now.into_iter().for_each(|(rank, task)| done[rank][task] = true);
+    }
+    tables
+}
+
+/// The name of what a rank does in an iteration: `sbib(1)` for `sb` of chunk 0 with `ib` of chunk 1.
+#[must_use]
+pub fn name(row: &[(Kind, usize)]) -> String {
+    let Some(last) = row.iter().map(|(_, chunk)| chunk).max() else { return String::new() };
+    let kinds: String = row.iter().map(|(kind, _)| kind.to_string()).collect();
+    format!("{kinds}({last})")
+}
+
+/// The figure of a collective: one table for all ranks that do the same.
+#[must_use]
+pub fn draw(layout: &Layout, shape: &Shape) -> String {
+    let tables = timetables(layout, shape);
+    let mut figure = String::new();
+    let mut drawn: Vec<&Timetable> = Vec::new();
+    for table in &tables {
+        if drawn.contains(&table) {
+            continue;
+        }
+        drawn.push(table);
+        let ranks: Vec<String> =
+            (0..tables.len()).filter(|&rank| tables[rank] == *table).map(|rank| rank.to_string()).collect();
+        let plural = if ranks.len() == 1 { "" } else { "s" };
+        let _ = writeln!(figure, "\nrank{plural} {}", ranks.join(", "));
+        draw_one(&mut figure, table);
+    }
+    figure
+}
+
+fn draw_one(figure: &mut String, table: &Timetable) {
+    let chunks = table.iter().flatten().map(|(_, chunk)| chunk + 1).max().unwrap_or(0);
+    let is_drawn = |number: usize, of: usize| of <= 2 * ENDS + 1 || number < ENDS || number + ENDS >= of;
+    let columns: Vec<usize> = (0..chunks).filter(|&chunk| is_drawn(chunk, chunks)).collect();
+    let mut line = |head: &str, cell: &dyn Fn(usize) -> String, task: &str| {
+        let mut text = format!("{head:>9} |");
+        for (place, &chunk) in columns.iter().enumerate() {
+            if place > 0 && chunk > columns[place - 1] + 1 {
+                text += " ...";
+            }
+            let _ = write!(text, " {:>3}", cell(chunk));
+        }
+        let _ = writeln!(figure, "{text} | {task}");
+    };
+    line("iteration", &|chunk| chunk.to_string(), "task");
+    let mut is_gap = false;
+    for (iteration, row) in table.iter().enumerate() {
+        if is_drawn(iteration, table.len()) {
+            let cell = |chunk| row.iter().filter(|(_, of)| *of == chunk).map(|(kind, _)| kind.to_string()).collect();
+            line(&iteration.to_string(), &cell, &name(row));
+        } else if !is_gap {
+            is_gap = true;
+            line("...", &|_| String::new(), "...");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reduce_kernels::Collective;
+
+    use super::*;
+
+    fn names(collective: Collective, rank: usize) -> Vec<String> {
+        let layout = Layout::new(&[0, 0, 1, 1]);
+        let shape = Shape { collective, count: 6, element_bytes: 8, chunk_bytes: 8, leaders: 1, splits: true, root: 0 };
+        timetables(&layout, &shape)[rank].iter().map(|row| name(row)).collect()
+    }
+
+    #[test]
+    fn a_broadcast_is_that_of_figure_5_6() {
+        let leader = ["ib(0)", "sbib(1)", "sbib(2)", "sbib(3)", "sbib(4)", "sbib(5)", "sb(5)"];
+        assert_eq!(names(Collective::Bcast, 3), leader);
+        assert_eq!(names(Collective::Bcast, 1), ["", "sb(0)", "sb(1)", "sb(2)", "sb(3)", "sb(4)", "sb(5)"]);
+    }
+
+    #[test]
+    fn an_allreduce_is_that_of_figure_5_14() {
+        let leader = [
+            "sr(0)",
+            "irsr(1)",
+            "ibirsr(2)",
+            "sbibirsr(3)",
+            "sbibirsr(4)",
+            "sbibirsr(5)",
+            "sbibir(5)",
+            "sbib(5)",
+            "sb(5)",
+        ];
+        assert_eq!(names(Collective::Allreduce, 0), leader);
+        let other = ["sr(0)", "sr(1)", "sr(2)", "sbsr(3)", "sbsr(4)", "sbsr(5)", "sb(3)", "sb(4)", "sb(5)"];
+        assert_eq!(names(Collective::Allreduce, 1), other);
+    }
+
+    #[test]
+    fn long_vectors_are_drawn_at_their_ends() {
+        let layout = Layout::new(&[0, 0, 1, 1]);
+        let shape = Shape {
+            collective: Collective::Bcast,
+            count: 1000,
+            element_bytes: 8,
+            chunk_bytes: 8,
+            leaders: 1,
+            splits: false,
+            root: 1,
+        };
+        let figure = draw(&layout, &shape);
+        assert!(figure.contains("sbib(999)") && figure.contains("...") && figure.lines().count() < 40, "{figure}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Collectives over several nodes as tasks (dissertation, section 5.3): a plan is data, which the pipeline carries out,
+//! and a checker plays.
+//!
+//! A vector is cut into chunks. To each belong a reduction on the nodes (`sr`), one across them (`ir`), a broadcast
+//! across them (`ib`) and one on the nodes (`sb`), or some of these; `ia`, an allreduce across, does the work of `ir` and
+//! `ib`. A task is bound by what it needs alone, so that a chunk that is late delays no other one.
+
+mod build;
+#[cfg(test)]
+mod check;
+pub mod figure;
+mod layout;
+
+use std::fmt;
+use std::ops::Range;
+
+use reduce_kernels::{Collective, Place};
+
+pub use layout::Layout;
+
+/// What a task does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Reduces the vectors of a node's ranks to its leader.
+    Sr,
+    /// Reduces those of the leaders to one of them.
+    Ir,
+    /// Reduces those of the leaders to all of them.
+    Ia,
+    /// Copies a leader's vector to all leaders.
+    Ib,
+    /// Copies a leader's vector to the ranks of its node.
+    Sb,
+}
+
+impl Kind {
+    /// The dissertation's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sr => "sr",
+            Self::Ir => "ir",
+            Self::Ia => "ia",
+            Self::Ib => "ib",
+            Self::Sb => "sb",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Who works on a task: tasks of the same stream are begun in their order, on all of its ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stream {
+    /// The ranks of a node, towards leaders.
+    Up,
+    /// The ranks of a node, from leaders.
+    Down,
+    /// The leaders on a rail.
+    Rail(usize),
+    /// The same for what comes back on it, if that is a task of its own.
+    Back(usize),
+}
+
+/// A part of a collective's work that one group does together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// What it does.
+    pub kind: Kind,
+    /// For which chunk.
+    pub chunk: usize,
+    /// The chunk's elements.
+    pub range: Range<usize>,
+    /// Who does it.
+    pub stream: Stream,
+    /// The root within the group.
+    pub root: usize,
+    /// What this rank gives.
+    pub from: Place,
+    /// Where it receives, if it does.
+    pub to: Option<Place>,
+    /// Tasks of this rank that must have completed before.
+    pub after: [Option<usize>; 2],
+}
+
+/// A rank's part in a collective.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskPlan {
+    /// In the order of the chunks, and of the work on a chunk.
+    pub tasks: Vec<Task>,
+    /// The tasks of each stream.
+    pub streams: Vec<(Stream, Vec<usize>)>,
+    /// Scratch memory.
+    pub scratch_bytes: usize,
+    /// Chunks of the vector.
+    pub chunks: usize,
+}
+
+/// What a plan depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// The collective.
+    pub collective: Collective,
+    /// Elements of a rank's vector.
+    pub count: usize,
+    /// Bytes of an element.
+    pub element_bytes: usize,
+    /// Bytes of a chunk.
+    pub chunk_bytes: usize,
+    /// Rails that take turns in leading chunks; used where every leader has what it needs, for allreduce.
+    pub leaders: usize,
+    /// An allreduce across nodes is a reduction and a broadcast.
+    pub splits: bool,
+    /// The root.
+    pub root: usize,
+}

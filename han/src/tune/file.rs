@@ -1,0 +1,177 @@
+//! The tuning file: what was measured to be best, for one machine and any number of job shapes.
+
+use std::fmt::Write;
+use std::hash::Hasher;
+use std::path::{Path, PathBuf};
+
+use shm_core::Collective;
+use siphasher::sip::SipHasher13;
+
+use super::text;
+use crate::select::{Inter, KEYS};
+
+/// What is measured for one shape of jobs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// Nodes.
+    pub nodes: usize,
+    /// Ranks of each node, of the fullest one if they differ.
+    pub ranks_per_node: usize,
+    /// libfabric's provider between the nodes.
+    pub provider: String,
+    /// When, as `2026-01-31`.
+    pub date: String,
+    /// The search, and how it was done.
+    pub method: String,
+    /// By collective, the bytes of each ascending.
+    pub points: Vec<Point>,
+}
+
+/// The best configuration for a vector of so many bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// The collective.
+    pub collective: Collective,
+    /// Bytes of a rank's vector.
+    pub bytes: usize,
+    /// Microseconds that it took.
+    pub us: f64,
+    /// What was set; what is `auto` was chosen by the built-in rules.
+    pub settings: Inter,
+}
+
+/// The contents of a tuning file.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Tuning {
+    /// The machine that was measured, in words.
+    pub machine: String,
+    /// One for each shape of jobs.
+    pub shapes: Vec<Measured>,
+}
+
+/// A tuning file in use.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Its path, as it was given.
+    pub path: PathBuf,
+    /// Its contents.
+    pub tuning: Tuning,
+    /// Of its bytes: ranks with other ones would choose otherwise.
+    pub hash: u64,
+}
+
+impl Source {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// A sentence with the line that is wrong, and what would be right.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
+        let tuning = Tuning::parse(&text).map_err(|e| format!("{name}: {e}"))?;
+        Ok(Self { path: path.to_owned(), tuning, hash: hash_of(&text) })
+    }
+
+    /// Where it is, and what was measured, in words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let shape = |of: &Measured| format!("{} x {} over {}", of.nodes, of.ranks_per_node, of.provider);
+        let shapes: Vec<String> = self.tuning.shapes.iter().map(shape).collect();
+        let shapes = if shapes.is_empty() { "nothing".to_owned() } else { shapes.join(", ") };
+        format!("{}, measured on {}: {shapes}", self.identity(), self.tuning.machine)
+    }
+
+    /// Path and hash, for ranks to compare.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        format!("{} (contents {:016x})", self.path.display(), self.hash)
+    }
+}
+
+/// The same on all machines.
+pub(crate) fn hash_of(text: &str) -> u64 {
+    let mut hasher = SipHasher13::new_with_keys(0, 0);
+    hasher.write(text.as_bytes());
+    hasher.finish()
+}
+
+impl Tuning {
+    /// Reads the contents of a tuning file.
+    ///
+    /// # Errors
+    /// A sentence with the line that is wrong, and what would be right.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        text::parse(text)
+    }
+
+    /// Puts what was measured for a shape in the place of what was known for it.
+    pub fn put(&mut self, measured: Measured) {
+        let key = |of: &Measured| (of.nodes, of.ranks_per_node, of.provider.clone());
+        self.shapes.retain(|known| key(known) != key(&measured));
+        self.shapes.push(measured);
+        self.shapes.sort_by_key(key);
+    }
+
+    /// The contents as text, which [`parse`](Self::parse) reads.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = format!(
+            "# Measured choices for collectives over several nodes: written by `han tune`, used with HAN_TUNING=FILE.\n\
+             # Settings are those of HAN_SET; what is not named is chosen by the built-in rules.\n\
+             version = {}\nmachine = {}\n",
+            text::VERSION,
+            quoted(&self.machine)
+        );
+        for shape in &self.shapes {
+            let Measured { nodes, ranks_per_node, provider, date, method, points } = shape;
+            let _ = write!(
+                text,
+                "\n[[shape]]\nnodes = {nodes}\nranks_per_node = {ranks_per_node}\nprovider = {}\ndate = {}\nmethod = {}\n",
+                quoted(provider),
+                quoted(date),
+                quoted(method)
+            );
+            for collective in Collective::ALL {
+                let mut of = points.iter().filter(|point| point.collective == collective).peekable();
+                if of.peek().is_none() {
+                    continue;
+                }
+                let _ = writeln!(text, "{} = [", collective.name());
+                for Point { bytes, us, settings, .. } in of {
+                    let set = assignments(settings).map(|(key, value)| format!("{key} = {}", plain(&value)));
+                    let set: Vec<String> = set.collect();
+                    let _ =
+                        writeln!(text, "    {{ bytes = {bytes}, us = {us:.3}, settings = {{ {} }} }},", set.join(", "));
+                }
+                text.push_str("]\n");
+            }
+        }
+        text
+    }
+}
+
+/// The keys that are set, and to what; of several keys for the same the first.
+pub(crate) fn assignments(settings: &Inter) -> impl Iterator<Item = (&'static str, String)> {
+    let mut known = Inter::default();
+    let values = KEYS.iter().map(|(key, _)| (*key, settings.get(key).unwrap_or_default()));
+    values.filter(move |(key, value)| {
+        let is_news = known.get(key).as_ref() != Some(value);
+        is_news && known.set(key, value).is_ok()
+    })
+}
+
+/// Settings as `HAN_SET` takes them, or `auto` if there are none.
+#[must_use]
+pub fn settings_text(settings: &Inter) -> String {
+    let pairs: Vec<String> = assignments(settings).map(|(key, value)| format!("{key}={value}")).collect();
+    if pairs.is_empty() { "auto".to_owned() } else { pairs.join(",") }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// Numbers as numbers.
+fn plain(value: &str) -> String {
+    if value.parse::<u32>().is_ok() { value.to_owned() } else { quoted(value) }
+}

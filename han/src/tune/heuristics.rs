@@ -1,0 +1,62 @@
+//! What is known to be no good, so that it need not be measured (dissertation, section 6.2).
+//!
+//! Each rule narrows the search by an assumption; where one is wrong the search finds less than the best.
+
+use shm_core::Collective;
+
+use super::space::{Candidate, Case, Space, has_tasks, value};
+use crate::select::Inter;
+
+/// Longest vector that goes through the network as one chunk: longer ones should keep both levels at work.
+const LONGEST_SINGLE: usize = 1 << 20;
+/// Shortest chunk: a message's own cost counts below.
+const SHORTEST_SEGMENT: usize = 32 << 10;
+/// Longest vector for which all ranks may use the network.
+const FLAT_BYTES: usize = 8 << 10;
+/// Chunks of a vector: fewer do not overlap, more only cost.
+const CHUNKS: std::ops::RangeInclusive<usize> = 4..=64;
+/// Shortest chunk for algorithms that send little in many steps.
+const LONG_BYTES: usize = 32 << 10;
+/// Longest chunk for those that send much in few steps.
+const SHORT_BYTES: usize = 256 << 10;
+
+/// Why a candidate is left out, if it is.
+pub(super) fn against(space: &Space, case: Case, candidate: &Candidate) -> Option<&'static str> {
+    let Candidate { family, segment } = candidate;
+    if case.collective == Collective::Barrier {
+        return None;
+    }
+    if !has_tasks(family) {
+        let is_built_in = *family == Inter::default();
+        let rules = [
+            (is_built_in && space.ranks_per_node > 1, "what the rules choose is tried by its parts"),
+            (case.bytes > FLAT_BYTES && space.ranks_per_node > 1, "long vectors should not travel within a node"),
+        ];
+        return rules.into_iter().find(|(applies, _)| *applies).map(|(_, why)| why);
+    }
+    let is = |key: &str, wanted: &str| family.get(key).is_some_and(|value| value == wanted);
+    let chunk = segment.unwrap_or(case.bytes);
+    let chunks = case.bytes / chunk.max(1);
+    let algorithm = family.get("inter_algorithm").unwrap_or_default();
+    let is_long = ["ring", "rabenseifner", "scatter-ring", "scatter-doubling"].contains(&algorithm.as_str());
+    let rules = [
+        (is("inter_policy", "wait_all"), "who need not wait for a round is never slower"),
+        (segment.is_none() && chunk > LONGEST_SINGLE, "the levels should overlap"),
+        (segment.is_some_and(|bytes| bytes < SHORTEST_SEGMENT), "a message's own cost counts"),
+        (segment.is_some() && !CHUNKS.contains(&chunks), "few chunks do not overlap, many only cost"),
+        (is_long && chunk < LONG_BYTES, "steps count more than bytes"),
+        (
+            is("inter_algorithm", "recursive-doubling") && space.nodes > 2 && chunk > SHORT_BYTES,
+            "bytes count more than steps",
+        ),
+        // As the dissertation has it: a chain has to be filled.
+        (is("inter_algorithm", "chain") && space.nodes > 2 && chunks <= 8, "a chain needs more than eight chunks"),
+        (value(family, "inter_chunk_bytes").is_some(), "chunks are pieces enough"),
+        (family.splits && chunks < *CHUNKS.start(), "both ways are used at once only with several chunks"),
+        (
+            value(family, "leaders").is_some_and(|leaders| leaders > 1 && leaders < space.ranks_per_node),
+            "either one leader keeps the network busy, or all are needed",
+        ),
+    ];
+    rules.into_iter().find(|(applies, _)| *applies).map(|(_, why)| why)
+}

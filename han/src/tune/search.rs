@@ -1,0 +1,560 @@
+//! The four searches of section 6.2: all configurations or those that rules leave, measured whole or by their tasks.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use shm_core::Collective;
+
+use super::file::settings_text;
+use super::journal::Entry;
+use super::model::{Costs, Tasks, between, depth};
+use super::space::{Candidate, Case, Space, has_tasks};
+use crate::select::Inter;
+
+/// Tasks of a run beside those while it fills and empties, at least: so many show what is stable.
+const STABLE_TASKS: usize = 5;
+/// Bytes of such a run, at least: what is sent first only fills the buffers of the network.
+const STABLE_BYTES: usize = 1 << 20;
+/// Everything is measured so often, with everything else between, and the best counts: so no disturbance decides.
+const TURNS: usize = 2;
+/// A single chunk is measured at lengths that are so many times each other.
+const SINGLE_RATIO: usize = 64;
+/// The same where rules are trusted.
+const SINGLE_RATIO_BY_RULES: usize = 256;
+/// The longest single chunk that is measured as one.
+const LONGEST_SINGLE: usize = 1 << 20;
+/// So many of the best estimates are measured whole, if the vector is long and they are near each other.
+const SHORTLIST: usize = 3;
+/// Estimates that are so many times the best one are not measured.
+const NEAR: f64 = 1.4;
+/// Shorter vectors are one chunk, which was measured as such.
+const LONG_BYTES: usize = 64 << 10;
+
+/// A way to search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// Everything is measured whole.
+    Exhaustive,
+    /// What rules leave is measured whole.
+    Heuristic,
+    /// The tasks of everything are measured, and where estimates are near each other the best whole.
+    Task,
+    /// The tasks of what rules leave are measured.
+    TaskHeuristic,
+}
+
+impl Method {
+    /// All with their names.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("exhaustive", Self::Exhaustive),
+        ("heuristic", Self::Heuristic),
+        ("task", Self::Task),
+        ("task+heuristics", Self::TaskHeuristic),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, method)| *method == self).map_or("", |(name, _)| name)
+    }
+
+    /// Whether rules leave something out.
+    #[must_use]
+    pub fn has_rules(self) -> bool {
+        matches!(self, Self::Heuristic | Self::TaskHeuristic)
+    }
+
+    fn has_tasks(self) -> bool {
+        matches!(self, Self::Task | Self::TaskHeuristic)
+    }
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// On whose behalf: searches share no measurements, so that they can be compared.
+    pub by: &'static str,
+    /// Which of several measurements of the same.
+    pub turn: usize,
+    /// The collective.
+    pub collective: Collective,
+    /// Bytes of a rank's vector.
+    pub bytes: usize,
+    /// Chunks whose tasks are measured one by one, or none if only the whole counts.
+    pub chunks: Option<usize>,
+    /// The configuration.
+    pub settings: Inter,
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { by, turn, collective, bytes, chunks, settings } = self;
+        write!(f, "{by} {turn} {} {bytes} in {} {}", collective.name(), chunks.unwrap_or(0), settings_text(settings))
+    }
+}
+
+/// Measures.
+pub trait Bench {
+    /// What can go wrong.
+    type Error;
+
+    /// Microseconds of one operation: of the slowest rank, as the only value; or by leader those of each task (see
+    /// [`model`](super::model)), `chunks + depth` of them. The same on all ranks.
+    ///
+    /// # Errors
+    /// Those of the collective.
+    fn measure(&mut self, work: &Work) -> Result<Entry, Self::Error>;
+}
+
+/// The best that was found for a case.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Found {
+    /// For what.
+    pub case: Case,
+    /// What is to be set.
+    pub settings: Inter,
+    /// Microseconds that it takes: as measured, or estimated where that decided.
+    pub us: f64,
+    /// Microseconds that were estimated, if they were.
+    pub estimate: Option<f64>,
+}
+
+/// The best configurations, and how long finding them took.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outcome {
+    /// By case.
+    pub found: Vec<Found>,
+    /// Seconds that were spent on measuring.
+    pub spent_s: f64,
+    /// Number of measurements.
+    pub measured: usize,
+}
+
+/// Searches `space` by `method`.
+///
+/// # Errors
+/// Those of the measurements.
+pub fn search<B: Bench>(bench: &mut B, space: &Space, method: Method) -> Result<Outcome, B::Error> {
+    let mut search = Search::new(bench, space, method);
+    let foreseen = first_turns(space, method);
+    for turn in 0..TURNS {
+        for work in &foreseen {
+            search.turn(work, turn)?;
+        }
+    }
+    for &collective in &space.collectives {
+        search.collective(collective)?;
+    }
+    Ok(search.outcome)
+}
+
+/// Everything that `method` is known to measure: what estimates leave open comes on top.
+#[must_use]
+pub fn works(space: &Space, method: Method) -> Vec<Work> {
+    let turns =
+        (0..TURNS).flat_map(|turn| first_turns(space, method).into_iter().map(move |work| Work { turn, ..work }));
+    turns.collect()
+}
+
+/// The first of all turns of what is known to be measured.
+fn first_turns(space: &Space, method: Method) -> Vec<Work> {
+    struct Listed(Vec<Work>);
+    impl Bench for Listed {
+        type Error = std::convert::Infallible;
+
+        fn measure(&mut self, work: &Work) -> Result<Entry, Self::Error> {
+            self.0.push(*work);
+            let tasks = work.chunks.map_or(1, |chunks| chunks + depth(work.collective, work.settings.splits));
+            Ok(Entry { us: vec![vec![1.0; tasks]], spent_s: 0.0 })
+        }
+    }
+    let mut listed = Listed(Vec::new());
+    let mut search = Search::new(&mut listed, space, method);
+    for &collective in &space.collectives {
+        let Ok(()) = search.collective(collective);
+    }
+    listed.0.retain(|work| work.turn == 0);
+    listed.0
+}
+
+/// An estimate beside a measurement.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Check {
+    /// The configuration but for the length of chunks.
+    pub family: Inter,
+    /// Bytes of a chunk.
+    pub segment: usize,
+    /// Microseconds by the cost model.
+    pub estimate: f64,
+    /// Microseconds that were measured.
+    pub us: f64,
+}
+
+/// Estimates and measures everything in the space that has several chunks, for its longest vectors.
+///
+/// # Errors
+/// Those of the measurements.
+pub fn validate<B: Bench>(bench: &mut B, space: &Space, collective: Collective) -> Result<Vec<Check>, B::Error> {
+    let Some(&bytes) = space.sizes.last() else { return Ok(Vec::new()) };
+    let case = Case { collective, bytes };
+    let space = Space { sizes: vec![bytes], collectives: vec![collective], ..space.clone() };
+    let mut search = Search::new(bench, &space, Method::Task);
+    let mut checks = Vec::new();
+    for family in space.families(collective, false) {
+        let known = search.family(collective, family)?;
+        for candidate in space.of_family(case, family, false) {
+            if let Some(segment) = candidate.segment
+                && let Some(estimate) = known.estimate(case, Some(segment))
+            {
+                let us = search.whole(case, candidate.settings(case))?;
+                checks.push(Check { family, segment, estimate, us });
+            }
+        }
+    }
+    Ok(checks)
+}
+
+struct Search<'a, B> {
+    bench: &'a mut B,
+    space: &'a Space,
+    method: Method,
+    /// What was measured, by its first turn: the best of all turns so far, and their number.
+    known: HashMap<String, (Entry, usize)>,
+    outcome: Outcome,
+}
+
+/// What is known of a family without measuring its members whole.
+struct Family {
+    settings: Inter,
+    /// By length: one chunk, or everything if there are no tasks.
+    single: Vec<(usize, f64)>,
+    /// By length of the chunks.
+    piped: Vec<(usize, Tasks)>,
+}
+
+impl<'a, B: Bench> Search<'a, B> {
+    fn new(bench: &'a mut B, space: &'a Space, method: Method) -> Self {
+        Self { bench, space, method, known: HashMap::new(), outcome: Outcome::default() }
+    }
+
+    fn collective(&mut self, collective: Collective) -> Result<(), B::Error> {
+        if self.method.has_tasks() && collective != Collective::Barrier {
+            self.by_tasks(collective)
+        } else {
+            self.by_whole(collective)
+        }
+    }
+
+    /// One turn of a measurement.
+    fn turn(&mut self, work: &Work, turn: usize) -> Result<(), B::Error> {
+        let entry = self.bench.measure(&Work { turn, ..*work })?;
+        self.outcome.spent_s += entry.spent_s;
+        self.outcome.measured += 1;
+        let known = self.known.entry(work.to_string()).or_insert_with(|| (entry.clone(), 0));
+        known.1 = turn + 1;
+        // Of the slowest leader.
+        let total = |entry: &Entry| entry.us.iter().map(|tasks| tasks.iter().sum()).fold(0.0, f64::max);
+        if total(&entry) < total(&known.0) {
+            known.0 = entry;
+        }
+        Ok(())
+    }
+
+    /// The best of all turns.
+    fn measure(&mut self, work: &Work) -> Result<Entry, B::Error> {
+        let done = self.known.get(&work.to_string()).map_or(0, |(_, turns)| *turns);
+        for turn in done..TURNS {
+            self.turn(work, turn)?;
+        }
+        Ok(self.known.get(&work.to_string()).map(|(entry, _)| entry.clone()).unwrap_or_default())
+    }
+
+    fn whole(&mut self, case: Case, settings: Inter) -> Result<f64, B::Error> {
+        let Case { collective, bytes } = case;
+        let work = Work { by: self.method.name(), turn: 0, collective, bytes, chunks: None, settings };
+        let entry = self.measure(&work)?;
+        Ok(entry.us.iter().flatten().copied().fold(0.0, f64::max))
+    }
+
+    fn cases(&self, collective: Collective) -> Vec<Case> {
+        self.space.cases().filter(|case| case.collective == collective).collect()
+    }
+
+    /// Exhaustive search, or what the rules leave of it.
+    fn by_whole(&mut self, collective: Collective) -> Result<(), B::Error> {
+        for case in self.cases(collective) {
+            let mut best: Option<Found> = None;
+            for candidate in self.space.candidates(case, self.method.has_rules()) {
+                let settings = candidate.settings(case);
+                let us = self.whole(case, settings)?;
+                if best.is_none_or(|best| us < best.us) {
+                    best = Some(Found { case, settings, us, estimate: None });
+                }
+            }
+            self.outcome.found.extend(best);
+        }
+        Ok(())
+    }
+
+    fn by_tasks(&mut self, collective: Collective) -> Result<(), B::Error> {
+        let by_rules = self.method.has_rules();
+        let families = self.space.families(collective, by_rules);
+        let families: Vec<Family> =
+            families.into_iter().map(|family| self.family(collective, family)).collect::<Result<_, _>>()?;
+        for case in self.cases(collective) {
+            let mut estimates: Vec<(f64, Candidate)> = Vec::new();
+            for family in &families {
+                let candidates = self.space.of_family(case, family.settings, by_rules);
+                let estimate = |candidate: Candidate| Some((family.estimate(case, candidate.segment)?, candidate));
+                estimates.extend(candidates.into_iter().filter_map(estimate));
+            }
+            estimates.sort_by(|one, other| one.0.total_cmp(&other.0));
+            let best = estimates.first().map_or(0.0, |(us, _)| *us);
+            estimates.retain(|(us, _)| *us <= best * NEAR);
+            estimates.truncate(SHORTLIST);
+            let is_open = estimates.len() > 1 && case.bytes >= LONG_BYTES;
+            let mut found: Option<Found> = None;
+            for (estimate, candidate) in estimates {
+                let settings = candidate.settings(case);
+                let us = if is_open && !by_rules { self.whole(case, settings)? } else { estimate };
+                if found.is_none_or(|found| us < found.us) {
+                    found = Some(Found { case, settings, us, estimate: Some(estimate) });
+                }
+            }
+            self.outcome.found.extend(found);
+        }
+        Ok(())
+    }
+
+    /// Measures what the family's members are made of, as far as any case needs it.
+    fn family(&mut self, collective: Collective, family: Inter) -> Result<Family, B::Error> {
+        let by_rules = self.method.has_rules();
+        let members: Vec<(Case, Candidate)> = self
+            .cases(collective)
+            .into_iter()
+            .flat_map(|case| {
+                let candidates = self.space.of_family(case, family, by_rules);
+                candidates.into_iter().map(move |candidate| (case, candidate))
+            })
+            .collect();
+        let mut known = Family { settings: family, single: Vec::new(), piped: Vec::new() };
+        let single: Vec<Case> =
+            members.iter().filter(|(_, candidate)| candidate.segment.is_none()).map(|(case, _)| *case).collect();
+        for case in self.thinned(&single, !has_tasks(&family)) {
+            let settings = Candidate { family, segment: None }.settings(case);
+            let us = self.whole(case, settings)?;
+            known.single.push((case.bytes, us));
+        }
+        for &segment in &self.space.segments {
+            let longest = members.iter().filter(|(_, candidate)| candidate.segment == Some(segment));
+            if let Some(bytes) = longest.map(|(case, _)| case.bytes).max() {
+                let mut tasks = self.tasks(collective, family, segment, bytes)?;
+                if let Some(us) = between(&known.single, segment) {
+                    tasks.single = vec![us];
+                }
+                known.piped.push((segment, tasks));
+            }
+        }
+        Ok(known)
+    }
+
+    /// Lengths at which a single chunk is measured, the others being between.
+    fn thinned(&self, cases: &[Case], is_whole: bool) -> Vec<Case> {
+        let ratio = if self.method.has_rules() { SINGLE_RATIO_BY_RULES } else { SINGLE_RATIO };
+        let longest = if is_whole { usize::MAX } else { LONGEST_SINGLE };
+        let mut thinned: Vec<Case> = Vec::new();
+        for &case in cases.iter().filter(|case| case.bytes <= longest) {
+            if thinned.last().is_none_or(|last| case.bytes >= last.bytes.saturating_mul(ratio)) {
+                thinned.push(case);
+            }
+        }
+        // The last one bounds what lies between.
+        let last = cases.iter().rfind(|case| case.bytes <= longest).or(cases.first());
+        if let Some(last) = last.filter(|last| thinned.last() != Some(last)) {
+            thinned.push(*last);
+        }
+        thinned
+    }
+
+    /// Measures the tasks of chunks of `segment` bytes (algorithms 9 and 10): all of them in one run, up to where the
+    /// longest vector ends.
+    fn tasks(
+        &mut self,
+        collective: Collective,
+        family: Inter,
+        segment: usize,
+        longest: usize,
+    ) -> Result<Tasks, B::Error> {
+        let depth = depth(collective, family.splits);
+        let stable = (depth + STABLE_TASKS).max(STABLE_BYTES.div_ceil(segment));
+        let chunks = stable.min(longest.div_ceil(segment)).max(1);
+        let bytes = chunks * segment;
+        let settings = Candidate { family, segment: Some(segment) }.settings(Case { collective, bytes });
+        let by = self.method.name();
+        let entry = self.measure(&Work { by, turn: 0, collective, bytes, chunks: Some(chunks), settings })?;
+        let all = |tasks: &Vec<f64>| tasks.iter().sum();
+        if chunks < 2 * depth {
+            // Too few to tell tasks apart: the whole counts, and longer ones do not come.
+            #[allow(clippy::cast_precision_loss)] // at most 5
+            let each = entry.us.iter().map(all).fold(0.0, f64::max) / chunks as f64;
+            let costs = Costs { head: Vec::new(), stable: each, tail: Vec::new() };
+            return Ok(Tasks { single: vec![each], piped: vec![costs] });
+        }
+        let piped: Vec<Costs> = entry.us.iter().map(|tasks| Costs::of_tasks(tasks, depth)).collect();
+        Ok(Tasks { single: piped.iter().map(|costs| costs.total(1.0)).collect(), piped })
+    }
+}
+
+impl Family {
+    /// Microseconds for a case in chunks of `segment` bytes, or in one.
+    fn estimate(&self, case: Case, segment: Option<usize>) -> Option<f64> {
+        let Some(segment) = segment else { return between(&self.single, case.bytes) };
+        let (_, tasks) = self.piped.iter().find(|(bytes, _)| *bytes == segment)?;
+        #[allow(clippy::cast_precision_loss)] // lengths of vectors
+        Some(tasks.estimate(case.bytes as f64 / segment as f64))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::cast_precision_loss)]
+mod tests {
+    use super::*;
+    use crate::tune::space::value;
+
+    /// A machine in formulas: a network with a cost of its own for each message, memory that is quicker, a pipeline whose
+    /// tasks cost what the slower of both takes, and nothing random.
+    struct Formulas {
+        leaders: usize,
+        works: Vec<Work>,
+    }
+
+    /// Microseconds of a chunk across nodes and on them.
+    fn stages(settings: &Inter, collective: Collective, chunk: f64) -> Vec<f64> {
+        let policy = if settings.get("inter_policy").unwrap() == "wait_all" { 1.5 } else { 1.0 };
+        let algorithm = settings.get("inter_algorithm").unwrap();
+        let (steps, factor) = match algorithm.as_str() {
+            "linear" | "recursive-doubling" => (1.0, 1.0),
+            "ring" | "rabenseifner" => (3.0, 0.7),
+            _ => (2.0, 1.1),
+        };
+        let inter = policy * (20.0 * steps + factor * chunk / 1000.0);
+        let intra = 2.0 + chunk / 4000.0;
+        match depth(collective, settings.splits) {
+            1 => vec![inter, intra],
+            2 => vec![intra, inter, intra],
+            _ => vec![intra, inter * 0.6, inter * 0.6, intra],
+        }
+    }
+
+    /// The tasks of a pipeline: each the longest of the stages that it has, and a bit of the others.
+    fn tasks(stages: &[f64], chunks: usize) -> Vec<f64> {
+        let task = |task: usize| {
+            let at_work = stages.iter().enumerate().filter(|(stage, _)| (*stage..*stage + chunks).contains(&task));
+            let (sum, most) = at_work.fold((0.0, 0.0_f64), |(sum, most), (_, us)| (sum + us, most.max(*us)));
+            most + 0.1 * (sum - most)
+        };
+        (0..chunks + stages.len() - 1).map(task).collect()
+    }
+
+    impl Bench for Formulas {
+        type Error = ();
+
+        fn measure(&mut self, work: &Work) -> Result<Entry, ()> {
+            self.works.push(*work);
+            let bytes = work.bytes as f64;
+            if !has_tasks(&work.settings) || work.collective == Collective::Barrier {
+                return Ok(Entry { us: vec![vec![60.0 + bytes / 300.0]], spent_s: 1.0 });
+            }
+            let chunk = value(&work.settings, "segment_bytes").unwrap().min(work.bytes);
+            let chunks = work.bytes.div_ceil(chunk);
+            let tasks = tasks(&stages(&work.settings, work.collective, chunk as f64), chunks);
+            let whole: f64 = tasks.iter().sum();
+            let us = match work.chunks {
+                None => vec![vec![whole]],
+                Some(wanted) => {
+                    assert_eq!(wanted, chunks);
+                    // Later leaders are a little quicker.
+                    (0..self.leaders)
+                        .map(|late| tasks.iter().map(|us| us * (1.0 - 0.01 * late as f64)).collect())
+                        .collect()
+                }
+            };
+            Ok(Entry { us, spent_s: whole })
+        }
+    }
+
+    fn run(space: &Space, method: Method) -> (Outcome, Vec<Work>) {
+        let mut bench = Formulas { leaders: 3, works: Vec::new() };
+        let outcome = search(&mut bench, space, method).unwrap();
+        assert_eq!(outcome.measured, bench.works.len());
+        (outcome, bench.works)
+    }
+
+    /// Microseconds of what was found, whatever was estimated.
+    fn really(found: &Found) -> f64 {
+        let Found { case: Case { collective, bytes }, settings, .. } = *found;
+        let work = Work { by: "test", turn: 0, collective, bytes, chunks: None, settings };
+        Formulas { leaders: 1, works: Vec::new() }.measure(&work).unwrap().us[0][0]
+    }
+
+    #[test]
+    fn tasks_find_what_trying_everything_finds() {
+        for (nodes, ranks_per_node, is_quick) in [(2, 2, false), (4, 2, false), (2, 2, true), (3, 1, true)] {
+            let space = Space::new((nodes, ranks_per_node), &Collective::ALL, (4, 16 << 20), is_quick);
+            let (best, _) = run(&space, Method::Exhaustive);
+            assert_eq!(best.found.len(), space.cases().count());
+            let (quick, works) = run(&space, Method::Task);
+            for (best, found) in best.found.iter().zip(&quick.found) {
+                assert_eq!(best.case, found.case);
+                assert!(really(found) <= best.us * 1.05, "{best:?}: {} by {}", really(found), found.settings);
+            }
+            if ranks_per_node > 1 {
+                assert!(quick.spent_s < best.spent_s * 0.25, "{} of {}", quick.spent_s, best.spent_s);
+                assert!(works.iter().any(|work| work.chunks.is_some()));
+            }
+        }
+    }
+
+    #[test]
+    fn rules_cost_little_and_save_much() {
+        let space = Space::new((4, 4), &[Collective::Bcast, Collective::Allreduce], (4, 16 << 20), false);
+        let (best, _) = run(&space, Method::Exhaustive);
+        let (fewer, _) = run(&space, Method::Heuristic);
+        let (fewest, _) = run(&space, Method::TaskHeuristic);
+        assert!(fewer.spent_s < best.spent_s * 0.3, "{} of {}", fewer.spent_s, best.spent_s);
+        assert!(fewest.spent_s < best.spent_s * 0.06, "{} of {}", fewest.spent_s, best.spent_s);
+        for found in [&fewer.found, &fewest.found] {
+            for (best, found) in best.found.iter().zip(found) {
+                assert!(really(found) <= best.us * 1.3, "{best:?}: {} by {}", really(found), found.settings);
+            }
+        }
+    }
+
+    #[test]
+    fn estimates_stand_beside_measurements() {
+        let space = Space::new((2, 2), &[Collective::Bcast], (4, 4 << 20), true);
+        let mut bench = Formulas { leaders: 2, works: Vec::new() };
+        let checks = validate(&mut bench, &space, Collective::Bcast).unwrap();
+        assert!(checks.len() >= 2 * space.segments.len());
+        for check in checks {
+            let error = (check.estimate / check.us - 1.0).abs();
+            assert!(check.family.segment_bytes.is_none() && error < 0.1, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn the_list_of_work_is_what_is_done() {
+        let space = Space::new((2, 2), &Collective::ALL, (4, 4 << 20), true);
+        for (_, method) in Method::NAMES {
+            let listed = works(&space, method);
+            let (_, done) = run(&space, method);
+            let same = done.iter().filter(|work| listed.contains(work)).count();
+            assert_eq!(same, listed.len(), "{method:?} leaves out what it has foreseen");
+            assert!(same * 2 > done.len(), "{method:?}: {same} of {}", done.len());
+            let mut texts: Vec<String> = done.iter().map(ToString::to_string).collect();
+            texts.sort();
+            texts.dedup();
+            assert_eq!(texts.len(), done.len(), "{method:?} does something twice");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What can be chosen: the configurations of table 6.2, and the sizes to choose them for.
+
+use net_fabric::algorithm::{Algorithm, Shape, Topology};
+use shm_core::Collective;
+
+use super::heuristics;
+use crate::select::Inter;
+use crate::select::form::Form;
+
+/// Bytes of an element.
+pub(super) const ELEMENT_BYTES: usize = 4;
+/// More ranks than this are not compared schedule by schedule.
+const MOST_COMPARED: usize = 64;
+/// Schedules are compared for a vector of so many bytes in chunks of so many.
+const COMPARED_BYTES: (usize, usize) = (64 << 10, 16 << 10);
+
+/// A collective of so many bytes, for which the best configuration is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Case {
+    /// The collective.
+    pub collective: Collective,
+    /// Bytes of a rank's vector.
+    pub bytes: usize,
+}
+
+/// What may be chosen for a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Everything but the length of chunks.
+    pub family: Inter,
+    /// Bytes of a chunk, if there are several.
+    pub segment: Option<usize>,
+}
+
+/// What is searched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Space {
+    /// Nodes.
+    pub nodes: usize,
+    /// Ranks of each.
+    pub ranks_per_node: usize,
+    /// The collectives.
+    pub collectives: Vec<Collective>,
+    /// Lengths of vectors in bytes, ascending.
+    pub sizes: Vec<usize>,
+    /// Lengths of chunks that go through both levels (`fs`), ascending.
+    pub segments: Vec<usize>,
+    /// Lengths of pieces within the network's operations (`ibs`, `irs`), beside those of the built-in rules.
+    pub pieces: Vec<usize>,
+    /// Whether all algorithms are tried with all ranks on the network, or only the built-in choice.
+    pub all_flat: bool,
+}
+
+impl Space {
+    /// The whole space, or a small one that shows the same in a minute, for vectors of `min` to `max` bytes.
+    #[must_use]
+    pub fn new(shape: (usize, usize), collectives: &[Collective], (min, max): (usize, usize), is_quick: bool) -> Self {
+        let (nodes, ranks_per_node) = shape;
+        let min = min.max(ELEMENT_BYTES);
+        let powers = |from: usize, to: usize, shift: u32| {
+            std::iter::successors(Some(from), move |bytes| bytes.checked_shl(shift))
+                .take_while(move |&bytes| bytes <= to)
+        };
+        let (first, last, shift) = if is_quick { (32 << 10, 512 << 10, 2) } else { (16 << 10, 2 << 20, 1) };
+        Self {
+            nodes,
+            ranks_per_node,
+            collectives: collectives.to_vec(),
+            sizes: powers(min.next_multiple_of(ELEMENT_BYTES), max.max(min), 1).collect(),
+            segments: powers(first, last, shift).collect(),
+            pieces: if is_quick { Vec::new() } else { vec![64 << 10] },
+            all_flat: !is_quick,
+        }
+    }
+
+    /// Everything that the best is wanted for.
+    pub fn cases(&self) -> impl Iterator<Item = Case> {
+        self.collectives.iter().flat_map(|&collective| {
+            let sizes = if collective == Collective::Barrier { &[0][..] } else { &self.sizes };
+            sizes.iter().map(move |&bytes| Case { collective, bytes })
+        })
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.nodes * self.ranks_per_node
+    }
+
+    /// Everything that may be chosen for `case`; `by_rules` leaves out what is known to be no good.
+    #[must_use]
+    pub fn candidates(&self, case: Case, by_rules: bool) -> Vec<Candidate> {
+        let families = self.families(case.collective, by_rules);
+        families.iter().flat_map(|family| self.of_family(case, *family, by_rules)).collect()
+    }
+
+    /// The candidates of one family.
+    pub(super) fn of_family(&self, case: Case, family: Inter, by_rules: bool) -> Vec<Candidate> {
+        let segments: &[usize] = if has_tasks(&family) { &self.segments } else { &[] };
+        let lengths = segments.iter().filter(|&&segment| segment < case.bytes).copied().map(Some).chain([None]);
+        let candidates = lengths.map(|segment| Candidate { family, segment });
+        let is_one = |candidate: &Candidate| {
+            let chunk = candidate.segment.unwrap_or(case.bytes);
+            let piece = value(&family, "inter_chunk_bytes");
+            // With one chunk there is one leader, and pieces are parts.
+            (candidate.segment.is_some() || value(&family, "leaders").is_none_or(|leaders| leaders == 1))
+                && piece.is_none_or(|piece| piece < chunk)
+        };
+        let is_good = |candidate: &Candidate| !by_rules || heuristics::against(self, case, candidate).is_none();
+        candidates.filter(is_one).filter(is_good).collect()
+    }
+
+    /// All configurations but for the length of chunks.
+    pub(super) fn families(&self, collective: Collective, by_rules: bool) -> Vec<Inter> {
+        let flat = set(Inter::default(), "nodes_form", "flat");
+        let mut families = vec![Inter::default(), flat];
+        if self.all_flat && collective != Collective::Barrier && !by_rules {
+            let nodes: Vec<usize> = (0..self.ranks()).map(|rank| rank / self.ranks_per_node).collect();
+            let topology = Topology::new(&[&nodes]);
+            let algorithms = distinct(collective, self.ranks(), Some(&topology));
+            families.extend(algorithms.into_iter().map(|name| set(flat, "inter_algorithm", &name)));
+        }
+        let mut both = vec![set(Inter::default(), "nodes_form", "hierarchical")];
+        if self.ranks_per_node == 1 {
+            return families;
+        }
+        multiply(&mut both, "inter_policy", &["wait_all", "event_driven"]);
+        if collective == Collective::Allreduce {
+            multiply(&mut both, "leaders", &self.leaders());
+            let split: Vec<Inter> = both.iter().map(|family| Inter { splits: true, ..*family }).collect();
+            both.extend(split);
+        }
+        let pieces: Vec<String> = self.pieces.iter().map(ToString::to_string).collect();
+        let pieces: Vec<&str> = ["auto"].into_iter().chain(pieces.iter().map(String::as_str)).collect();
+        if collective != Collective::Barrier {
+            multiply(&mut both, "inter_chunk_bytes", &pieces);
+        }
+        for family in both {
+            let across = if family.splits { Collective::Reduce } else { collective };
+            let names = distinct(across, self.nodes, None);
+            families.extend(names.into_iter().map(|name| set(family, "inter_algorithm", &name)));
+        }
+        families
+    }
+
+    /// Numbers of leaders: doublings, and all.
+    fn leaders(&self) -> Vec<String> {
+        let doublings = std::iter::successors(Some(1), |leaders| Some(leaders * 2));
+        let mut leaders: Vec<usize> = doublings.take_while(|&leaders| leaders < self.ranks_per_node).collect();
+        leaders.push(self.ranks_per_node);
+        leaders.iter().map(ToString::to_string).collect()
+    }
+}
+
+impl Candidate {
+    /// What is to be set. One chunk stays one for somewhat longer vectors, too.
+    #[must_use]
+    pub fn settings(&self, case: Case) -> Inter {
+        if !has_tasks(&self.family) || case.collective == Collective::Barrier {
+            return self.family;
+        }
+        let bytes = self.segment.unwrap_or(case.bytes.saturating_mul(4)).max(64);
+        set(self.family, "segment_bytes", &bytes.to_string())
+    }
+}
+
+/// Each family once with each value, if the key is one of this build.
+fn multiply(families: &mut Vec<Inter>, key: &str, values: &[impl AsRef<str>]) {
+    if Inter::default().get(key).is_some() {
+        let with = |family: &Inter| values.iter().map(|value| set(*family, key, value.as_ref())).collect::<Vec<_>>();
+        *families = families.iter().flat_map(with).collect();
+    }
+}
+
+/// Names of the algorithms that do `collective`, each schedule once: among two ranks all trees are the same.
+fn distinct(collective: Collective, ranks: usize, topology: Option<&Topology>) -> Vec<String> {
+    let (bytes, chunk_bytes) = COMPARED_BYTES;
+    let shape = |rank| Shape {
+        rank,
+        size: ranks,
+        bytes,
+        element_bytes: ELEMENT_BYTES,
+        chunk_bytes,
+        topology,
+        ..Shape::default()
+    };
+    let mut known = Vec::new();
+    let mut names = Vec::new();
+    for algorithm in Algorithm::all().filter(|algorithm| algorithm.applies(collective, &shape(0)).is_ok()) {
+        if ranks <= MOST_COMPARED {
+            let schedules: Vec<_> = (0..ranks).map(|rank| algorithm.build(collective, &shape(rank))).collect();
+            if known.contains(&schedules) {
+                continue;
+            }
+            known.push(schedules);
+        }
+        names.push(algorithm.to_string());
+    }
+    names
+}
+
+pub(super) fn set(mut settings: Inter, key: &str, value: &str) -> Inter {
+    let outcome = settings.set(key, value);
+    debug_assert!(outcome.is_ok(), "{outcome:?}");
+    settings
+}
+
+/// The number that a key is set to.
+pub(super) fn value(settings: &Inter, key: &str) -> Option<usize> {
+    settings.get(key)?.parse().ok()
+}
+
+/// Whether both levels are told to be used; else all ranks are on the network, or the built-in rules decide.
+pub(super) fn has_tasks(settings: &Inter) -> bool {
+    settings.form == Some(Form::Hierarchical)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(nodes: usize, ranks_per_node: usize, is_quick: bool) -> Space {
+        Space::new((nodes, ranks_per_node), &Collective::ALL, (4, 16 << 20), is_quick)
+    }
+
+    #[test]
+    fn every_candidate_is_another_configuration() {
+        for (nodes, ranks_per_node, is_quick) in [(2, 2, true), (2, 2, false), (5, 3, false), (4, 1, false)] {
+            let space = space(nodes, ranks_per_node, is_quick);
+            for case in space.cases() {
+                for by_rules in [false, true] {
+                    let all: Vec<Inter> =
+                        space.candidates(case, by_rules).iter().map(|candidate| candidate.settings(case)).collect();
+                    assert!(!all.is_empty(), "nothing for {case:?}");
+                    for (place, settings) in all.iter().enumerate() {
+                        assert!(!all[..place].contains(settings), "{case:?}: {settings} twice");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rules_only_leave_out() {
+        let space = space(4, 4, false);
+        let (mut all, mut left) = (0, 0);
+        for case in space.cases() {
+            let everything = space.candidates(case, false);
+            let good = space.candidates(case, true);
+            assert!(good.iter().all(|candidate| everything.contains(candidate)), "{case:?}");
+            all += everything.len();
+            left += good.len();
+        }
+        assert!(left * 5 < all, "{left} of {all}");
+    }
+
+    #[test]
+    fn schedules_that_are_the_same_are_tried_once() {
+        assert_eq!(distinct(Collective::Reduce, 2, None).len(), 1);
+        assert_eq!(distinct(Collective::Bcast, 2, None)[0], "linear");
+        assert!(distinct(Collective::Reduce, 7, None).len() >= 5);
+        assert!(distinct(Collective::Barrier, 4, None).contains(&"dissemination".to_owned()));
+    }
+
+    #[test]
+    fn sizes_are_powers_within_bounds() {
+        let sizes = |min, max| Space::new((2, 2), &[Collective::Bcast], (min, max), true).sizes;
+        assert_eq!(sizes(8, 100), [8, 16, 32, 64]);
+        assert_eq!(sizes(0, 4), [4]);
+        assert_eq!(sizes(4096, 4096), [4096]);
+        let cases: Vec<Case> =
+            space(2, 2, true).cases().filter(|case| case.collective == Collective::Barrier).collect();
+        assert_eq!(cases, [Case { collective: Collective::Barrier, bytes: 0 }]);
+    }
+}

@@ -1,0 +1,213 @@
+//! Reads tuning files: TOML, whose mistakes are told with their line.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::Deserialize;
+use shm_core::Collective;
+use toml::{Spanned, Value};
+
+use super::file::{Measured, Point, Tuning};
+use crate::select::Inter;
+
+/// Version of the format.
+pub(super) const VERSION: i64 = 1;
+
+/// What every version has.
+#[derive(Deserialize)]
+struct Head {
+    version: Spanned<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    #[serde(rename = "version")]
+    _version: i64,
+    machine: String,
+    #[serde(default)]
+    shape: Vec<Shape>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shape {
+    nodes: Spanned<usize>,
+    ranks_per_node: Spanned<usize>,
+    provider: String,
+    date: String,
+    method: String,
+    #[serde(default)]
+    barrier: Vec<Row>,
+    #[serde(default)]
+    bcast: Vec<Row>,
+    #[serde(default)]
+    reduce: Vec<Row>,
+    #[serde(default)]
+    allreduce: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    bytes: Spanned<usize>,
+    us: Spanned<f64>,
+    settings: BTreeMap<Spanned<String>, Spanned<Value>>,
+}
+
+pub(super) fn parse(text: &str) -> Result<Tuning, String> {
+    let wrong = |error: toml::de::Error| {
+        let why = error.message().trim_end().replace('\n', ": ");
+        error.span().map_or_else(|| why.clone(), |span| at(text, &span, &why))
+    };
+    let Head { version } = toml::from_str(text).map_err(wrong)?;
+    if *version.get_ref() != VERSION {
+        let why = format!("version {} is not known: this build of han reads version {VERSION}", version.get_ref());
+        return Err(at(text, &version.span(), &why));
+    }
+    let Body { machine, shape, .. } = toml::from_str(text).map_err(wrong)?;
+    let shapes = shape.into_iter().map(|shape| shape.check(text)).collect::<Result<_, _>>()?;
+    Ok(Tuning { machine, shapes })
+}
+
+/// A sentence with the line where it applies.
+fn at(text: &str, span: &Range<usize>, why: &str) -> String {
+    let before = text.get(..span.start).unwrap_or(text);
+    format!("line {}: {why}", 1 + before.matches('\n').count())
+}
+
+impl Shape {
+    fn check(self, text: &str) -> Result<Measured, String> {
+        let Self { nodes, ranks_per_node, provider, date, method, barrier, bcast, reduce, allreduce } = self;
+        for (key, number) in [("nodes", &nodes), ("ranks_per_node", &ranks_per_node)] {
+            if *number.get_ref() == 0 {
+                return Err(at(text, &number.span(), &format!("{key} = 0: expected a number of at least 1")));
+            }
+        }
+        let mut points = Vec::new();
+        let rows = [
+            (Collective::Barrier, barrier),
+            (Collective::Bcast, bcast),
+            (Collective::Reduce, reduce),
+            (Collective::Allreduce, allreduce),
+        ];
+        for (collective, rows) in rows {
+            let mut last = None;
+            for row in rows {
+                if last.is_some_and(|last| last >= *row.bytes.get_ref()) {
+                    let why = format!("{} of {} bytes: bytes must ascend", collective.name(), row.bytes.get_ref());
+                    return Err(at(text, &row.bytes.span(), &why));
+                }
+                last = Some(*row.bytes.get_ref());
+                points.push(row.check(collective, text)?);
+            }
+        }
+        let (nodes, ranks_per_node) = (nodes.into_inner(), ranks_per_node.into_inner());
+        Ok(Measured { nodes, ranks_per_node, provider, date, method, points })
+    }
+}
+
+impl Row {
+    fn check(self, collective: Collective, text: &str) -> Result<Point, String> {
+        let Self { bytes, us, settings: pairs } = self;
+        if !(us.get_ref().is_finite() && *us.get_ref() > 0.0) {
+            return Err(at(text, &us.span(), &format!("us = {}: expected microseconds, more than 0", us.get_ref())));
+        }
+        let mut settings = Inter::default();
+        for (key, value) in pairs {
+            let set = match value.get_ref() {
+                Value::String(value) => settings.set(key.get_ref(), value),
+                Value::Integer(value) => settings.set(key.get_ref(), &value.to_string()),
+                other => Err(format!("{} = {other}: expected a text or a whole number", key.get_ref())),
+            };
+            set.map_err(|why| at(text, &key.span(), &why))?;
+        }
+        Ok(Point { collective, bytes: bytes.into_inner(), us: us.into_inner(), settings })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXT: &str = r#"version = 1
+machine = "two of \"them\""
+
+[[shape]]
+nodes = 2
+ranks_per_node = 4
+provider = "tcp"
+date = "2026-01-31"
+method = "task"
+bcast = [
+    { bytes = 8, us = 11.25, settings = {} },
+    { bytes = 4096, us = 20, settings = { inter_algorithm = "chain", inter_chunk_bytes = 1024 } },
+]
+allreduce = [
+    { bytes = 8, us = 1.5, settings = { inter_policy = "wait_all" } },
+]
+"#;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let tuning = Tuning::parse(TEXT).unwrap();
+        assert_eq!((tuning.machine.as_str(), tuning.shapes.len()), ("two of \"them\"", 1));
+        let points = &tuning.shapes[0].points;
+        assert_eq!(points[1].settings.get("inter_chunk_bytes").unwrap(), "1024");
+        assert_eq!(points[2].settings.get("inter_policy").unwrap(), "wait_all");
+        assert_eq!(Tuning::parse(&tuning.to_text()).unwrap(), tuning);
+    }
+
+    #[test]
+    fn a_shape_is_measured_anew() {
+        let mut tuning = Tuning::parse(TEXT).unwrap();
+        let other = Measured { nodes: 1, ..tuning.shapes[0].clone() };
+        let again = Measured { method: "exhaustive".to_owned(), ..tuning.shapes[0].clone() };
+        tuning.put(other.clone());
+        tuning.put(again.clone());
+        assert_eq!(tuning.shapes, [other, again]);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        for (from, to, expected) in [
+            ("version = 1", "version = 2", "line 1: version 2 is not known: this build of han reads version 1"),
+            ("version = 1\n", "", "version"),
+            ("nodes = 2", "nodes = 0", "line 5: nodes = 0: expected a number of at least 1"),
+            ("nodes = 2", "nodes = -2", "line 5: "),
+            ("provider = \"tcp\"\n", "", "provider"),
+            ("date =", "day =", "line 8: unknown field `day`"),
+            ("bytes = 4096", "bytes = 8", "line 12: bcast of 8 bytes: bytes must ascend"),
+            ("us = 11.25", "us = -1", "line 11: us = -1: expected microseconds"),
+            ("us = 11.25", "us = nan", "line 11: us = NaN: expected microseconds"),
+            ("inter_algorithm", "inter_algorithms", "line 12: unknown key \"inter_algorithms\": valid keys are"),
+            ("\"chain\"", "\"bubble\"", "line 12: inter_algorithm=bubble"),
+            ("= \"chain\"", "= 1.5", "line 12: inter_algorithm = 1.5: expected a text"),
+            ("\"chain\",", "\"chain\", inter_algorithm = \"ring\",", "line 12: duplicate key"),
+            ("[[shape]]", "[[shapes]]", "line 4: unknown field `shapes`"),
+            ("inter_policy", "spins", "line 15: unknown key \"spins\""),
+            ("nodes = 2", "nodes = ", "line 5: "),
+        ] {
+            assert!(TEXT.contains(from), "{from}");
+            let error = Tuning::parse(&TEXT.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_files_are_read_or_refused(at in 0_usize..600, with in any::<char>(), keep in 0_usize..700) {
+            let mut text: Vec<char> = TEXT.chars().collect();
+            let length = text.len();
+            text[at % length] = with;
+            text.truncate(keep);
+            let text: String = text.into_iter().collect();
+            if let Err(error) = Tuning::parse(&text) {
+                prop_assert!(!error.is_empty());
+            }
+        }
+    }
+}
