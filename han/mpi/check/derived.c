@@ -1,0 +1,112 @@
+/* Derived datatypes in bcast: dense and scattered ones, described differently on root and others, freed and made anew. */
+#include "check.h"
+
+#define ROOM 4096
+static int got[ROOM], wanted[ROOM];
+
+/* Both buffers hold what no bcast brings; the root's holds its numbers everywhere. */
+static void prepare(int root) {
+    for (int i = 0; i < ROOM; i++) wanted[i] = got[i] = rank == root ? element(root, i, 4) : -1 - i;
+}
+
+/* One bcast of a type with gaps: the rest of the buffer stays as it was. */
+static void check_type(const char *name, MPI_Datatype type, int count, int root) {
+    prepare(root);
+    MPI_Bcast(got, count, type, root, MPI_COMM_WORLD);
+    /* What a pack and an unpack would bring. */
+    int bytes, at = 0, from = 0;
+    static int packed[2 * ROOM], source[ROOM];
+    for (int i = 0; i < ROOM; i++) source[i] = element(root, i, 4);
+    MPI_Pack_size(count, type, MPI_COMM_WORLD, &bytes);
+    expect((size_t)bytes <= sizeof packed, "%s: packs to %d bytes", name, bytes);
+    MPI_Pack(source, count, type, packed, sizeof packed, &at, MPI_COMM_WORLD);
+    if (rank != root) MPI_Unpack(packed, sizeof packed, &from, wanted, count, type, MPI_COMM_WORLD);
+    expect(!memcmp(got, wanted, sizeof got), "%s x %d from %d", name, count, root);
+}
+
+static void check_and_free(const char *name, MPI_Datatype type) {
+    MPI_Type_commit(&type);
+    for (int root = 0; root < ranks; root++)
+        for (int count = 0; count <= 5; count++) check_type(name, type, count, root);
+    MPI_Type_free(&type);
+}
+
+static void check_all_types(void) {
+    MPI_Datatype type, inner;
+    MPI_Type_contiguous(7, MPI_INT, &type);
+    check_and_free("contiguous", type);
+    MPI_Type_contiguous(3, MPI_SHORT, &inner);
+    MPI_Type_contiguous(6, inner, &type);
+    check_and_free("contiguous of contiguous", type);
+    MPI_Type_free(&inner);
+    MPI_Type_dup(MPI_DOUBLE, &type);
+    check_and_free("dup", type);
+    MPI_Type_vector(4, 2, 5, MPI_INT, &type);
+    check_and_free("vector", type);
+    MPI_Type_vector(4, 5, 5, MPI_INT, &type);
+    check_and_free("dense vector", type);
+    MPI_Type_indexed(3, (int[]){1, 3, 2}, (int[]){9, 0, 5}, MPI_INT, &type);
+    check_and_free("indexed backwards", type);
+    MPI_Type_create_hindexed(2, (int[]){2, 2}, (MPI_Aint[]){0, 8}, MPI_INT, &type);
+    check_and_free("dense hindexed", type);
+    MPI_Type_create_struct(2, (int[]){1, 1}, (MPI_Aint[]){0, 8}, (MPI_Datatype[]){MPI_INT, MPI_DOUBLE}, &type);
+    check_and_free("struct with a gap", type);
+    MPI_Type_create_struct(2, (int[]){2, 1}, (MPI_Aint[]){0, 8}, (MPI_Datatype[]){MPI_INT, MPI_DOUBLE}, &type);
+    check_and_free("dense struct", type);
+    MPI_Type_create_resized(MPI_INT, 0, 12, &type);
+    check_and_free("resized", type);
+    MPI_Type_create_resized(MPI_INT, 0, 4, &type);
+    check_and_free("resized to itself", type);
+    MPI_Type_create_subarray(2, (int[]){6, 8}, (int[]){2, 3}, (int[]){1, 4}, MPI_ORDER_C, MPI_INT, &type);
+    check_and_free("subarray", type);
+    if (!IS_MPICH_4) {
+        MPI_Type_contiguous(0, MPI_INT, &type);
+        check_and_free("empty", type);
+    }
+    MPI_Type_create_hvector(3, 1, sizeof(int), MPI_INT, &type);
+    check_and_free("dense hvector", type);
+}
+
+/* MPI compares signatures: 4 x 3 ints are 12 ints. */
+static void check_other_descriptions(void) {
+    MPI_Datatype three, strided;
+    MPI_Type_contiguous(3, MPI_INT, &three);
+    MPI_Type_vector(12, 1, 2, MPI_INT, &strided);
+    MPI_Type_commit(&three);
+    MPI_Type_commit(&strided);
+    for (int root = 0; root < ranks; root++)
+        for (int on_root = 0; on_root < 2; on_root++) {
+            prepare(root);
+            if ((rank == root) == on_root) MPI_Bcast(got, 12, MPI_INT, root, MPI_COMM_WORLD);
+            else MPI_Bcast(got, 4, three, root, MPI_COMM_WORLD);
+            for (int i = 0; i < 12; i++) expect(got[i] == element(root, i, 4), "12 ints as 4 x 3, from %d: %d", root, i);
+            prepare(root);
+            if ((rank == root) == on_root) MPI_Bcast(got, 12, MPI_INT, root, MPI_COMM_WORLD);
+            else MPI_Bcast(got, 1, strided, root, MPI_COMM_WORLD);
+            int from_step = on_root ? 1 : 2, step = rank == root ? from_step : 3 - from_step;
+            for (int i = 0; i < 12; i++)
+                expect(got[i * step] == element(root, i * from_step, 4), "12 ints as a vector, from %d: %d", root, i);
+        }
+    MPI_Type_free(&three);
+    MPI_Type_free(&strided);
+}
+
+/* A handle that is given out again stands for another size, and is sometimes dense. */
+static void check_recycling(void) {
+    for (int i = 0; i < 120; i++) {
+        MPI_Datatype type;
+        if (i % 4 == 3) MPI_Type_vector(1 + i % 5, 1, 2, MPI_INT, &type);
+        else MPI_Type_contiguous(1 + i % 7, MPI_INT, &type);
+        MPI_Type_commit(&type);
+        check_type(i % 4 == 3 ? "recycled vector" : "recycled", type, 2, i % ranks);
+        MPI_Type_free(&type);
+    }
+}
+
+int main(int argc, char **argv) {
+    start(&argc, &argv);
+    check_all_types();
+    check_other_descriptions();
+    check_recycling();
+    return finish();
+}

@@ -1,0 +1,104 @@
+/* Wrong arguments with MPI_ERRORS_RETURN and with a handler of the program's own: every call fails with the class that the
+ * MPI alone gives, on every rank, and what follows works. Calls are wrong on all ranks alike. */
+#include "check.h"
+
+static int handled;
+
+static void handler(MPI_Comm *comm, int *code, ...) {
+    (void)comm, (void)code;
+    handled++;
+}
+
+static void good_call(void) {
+    int sum = 1;
+    int code = MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    expect(code == MPI_SUCCESS && sum == ranks, "a good call after bad ones: code %d, sum %d", code, sum);
+}
+
+#define TRY(call)                                                          \
+    do {                                                                   \
+        int before = handled, code = (call);                               \
+        note("%s: class %d, %d handled", #call, class_of(code), handled - before); \
+    } while (0)
+
+/* MPICH itself does not look at some arguments, and crashes. */
+static int is_mpich(void) {
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length;
+    MPI_Get_library_version(version, &length);
+    return strstr(version, "MPICH Version") != NULL;
+}
+
+static void blocking(void) {
+    int a[4] = {1, 2, 3, 4}, b[4] = {0};
+    MPI_Comm comm = MPI_COMM_WORLD;
+    TRY(MPI_Bcast(a, -1, MPI_INT, 0, comm));
+    TRY(MPI_Bcast(a, 1, MPI_INT, ranks, comm));
+    TRY(MPI_Bcast(a, 1, MPI_INT, -1, comm));
+    TRY(MPI_Bcast(a, 1, MPI_DATATYPE_NULL, 0, comm));
+    TRY(MPI_Bcast(a, 1, MPI_INT, 0, MPI_COMM_NULL));
+    TRY(MPI_Allreduce(a, b, 1, MPI_INT, MPI_OP_NULL, comm));
+    TRY(MPI_Allreduce(a, b, 1, MPI_INT, MPI_SUM, MPI_COMM_NULL));
+    TRY(MPI_Reduce(a, b, 1, MPI_INT, MPI_SUM, ranks + 3, comm));
+    TRY(MPI_Reduce(a, b, 1, MPI_INT, MPI_SUM, -7, comm));
+    TRY(MPI_Reduce(a, b, 1, MPI_INT, MPI_OP_NULL, 0, comm));
+    TRY(MPI_Barrier(MPI_COMM_NULL));
+    if (!is_mpich()) {
+        TRY(MPI_Allreduce(a, b, 1, MPI_DATATYPE_NULL, MPI_SUM, comm));
+        TRY(MPI_Allreduce(a, b, -3, MPI_INT, MPI_SUM, comm));
+        TRY(MPI_Reduce(a, b, -1, MPI_INT, MPI_SUM, 0, comm));
+    }
+    good_call();
+}
+
+/* Operators that the type does not have. */
+static void doubtful(void) {
+    double a[4] = {1, 2, 3, 4}, b[4];
+    MPI_Datatype pair;
+    MPI_Type_contiguous(2, MPI_DOUBLE, &pair);
+    MPI_Type_commit(&pair);
+    TRY(MPI_Allreduce(a, b, 1, pair, MPI_SUM, MPI_COMM_WORLD));
+    TRY(MPI_Allreduce(a, b, 1, MPI_DOUBLE, MPI_MINLOC, MPI_COMM_WORLD));
+    TRY(MPI_Allreduce(a, b, 2, MPI_DOUBLE, MPI_BXOR, MPI_COMM_WORLD));
+    MPI_Type_free(&pair);
+    good_call();
+}
+
+static void non_blocking(void) {
+    int a[4] = {1, 2, 3, 4}, b[4] = {0};
+    MPI_Request request = MPI_REQUEST_NULL;
+    TRY(MPI_Ibcast(a, -1, MPI_INT, 0, MPI_COMM_WORLD, &request));
+    TRY(MPI_Ibcast(a, 1, MPI_INT, ranks, MPI_COMM_WORLD, &request));
+    TRY(MPI_Iallreduce(a, b, 1, MPI_INT, MPI_OP_NULL, MPI_COMM_WORLD, &request));
+    if (!is_mpich()) TRY(MPI_Ireduce(a, b, 1, MPI_DATATYPE_NULL, MPI_SUM, 0, MPI_COMM_WORLD, &request));
+    TRY(MPI_Ibarrier(MPI_COMM_NULL, &request));
+    good_call();
+}
+
+int main(int argc, char **argv) {
+    start(&argc, &argv);
+    MPI_Errhandler own, before;
+    MPI_Comm_create_errhandler(handler, &own);
+    for (int with_own = 0; with_own < 2; with_own++) {
+        MPI_Errhandler wanted = with_own ? own : MPI_ERRORS_RETURN;
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, wanted);
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, wanted);
+        good_call();
+        blocking();
+        if (!is_mpich()) doubtful();
+        non_blocking();
+    }
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
+    expect(before == own, "the program's error handler is no longer there");
+    MPI_Errhandler_free(&before);
+    MPI_Errhandler_free(&own);
+    /* A duplicate takes the handler over. */
+    MPI_Comm copied;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copied);
+    int value = 0;
+    TRY(MPI_Bcast(&value, 1, MPI_INT, ranks, copied));
+    MPI_Comm_free(&copied);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    good_call();
+    return finish();
+}

@@ -1,0 +1,120 @@
+//! What the three binary interfaces of MPI call their predefined objects.
+//!
+//! A handle is a machine word here. In MPICH's interface it is an `int`, so the upper half of its register is anything;
+//! in Open MPI's the address of a variable of the library; in that of the MPI 5 standard a small number.
+
+mod mpich;
+mod openmpi;
+mod standard;
+
+use std::ffi::{CStr, c_int};
+
+use han::Operator;
+
+use crate::real::{Real, variable};
+
+/// A handle of any kind.
+pub(crate) type Word = usize;
+
+/// The binary interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flavour {
+    /// Handles are numbers of 32 bits: MPICH, Intel MPI, MVAPICH, Cray MPICH, ParaStation MPI.
+    Mpich,
+    /// Handles are addresses of the library's variables.
+    OpenMpi,
+    /// Handles are as the MPI 5 standard has them.
+    Standard,
+}
+
+/// What the elements of a predefined datatype are; their size, the library is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Integers with a sign.
+    Signed,
+    /// Integers without.
+    Unsigned,
+    /// Real numbers in IEEE's formats.
+    Float,
+    /// The half-width one that is not IEEE's.
+    Bfloat,
+    /// Complex numbers in IEEE's formats.
+    Complex,
+    /// C's and C++'s truth values.
+    Bool,
+    /// Fortran's truth values.
+    Logical,
+    /// Real numbers in the compiler's own format.
+    LongDouble,
+    /// Fortran's pairs of real numbers.
+    TwoReal,
+    /// Bytes without arithmetic.
+    Byte,
+    /// `struct { float; int }`.
+    FloatInt,
+    /// `struct { double; int }`.
+    DoubleInt,
+    /// `struct { long; int }`.
+    LongInt,
+    /// `struct { int; int }`.
+    TwoInt,
+    /// `struct { short; int }`.
+    ShortInt,
+    /// What is not reduced: characters.
+    Opaque,
+}
+
+/// The constants of one binary interface, with the handles that this process has for them.
+pub(crate) struct Abi {
+    pub(crate) flavour: Flavour,
+    pub(crate) comm_world: Word,
+    pub(crate) comm_self: Word,
+    pub(crate) comm_null: Word,
+    pub(crate) byte: Word,
+    pub(crate) datatype_null: Word,
+    pub(crate) op_null: Word,
+    /// `MPI_IN_PLACE`.
+    pub(crate) in_place: usize,
+    pub(crate) thread_multiple: c_int,
+    pub(crate) err_other: c_int,
+    /// `MPI_COMBINER_NAMED`.
+    pub(crate) combiner_named: c_int,
+    pub(crate) datatypes: Vec<(Word, Kind)>,
+    pub(crate) operators: Vec<(Word, Operator)>,
+}
+
+/// `MPI_UNDEFINED`, in all of them.
+pub(crate) const UNDEFINED: c_int = -32766;
+
+impl Flavour {
+    /// The handle that a register's word stands for.
+    #[inline]
+    pub(crate) fn word(self, register: Word) -> Word {
+        if self == Self::Mpich { register & 0xffff_ffff } else { register }
+    }
+
+    /// Where the handle of that index is in an array of the program's.
+    pub(crate) fn element(self, array: *mut Word, index: usize) -> *mut Word {
+        let bytes = if self == Self::Mpich { size_of::<u32>() } else { size_of::<Word>() };
+        array.wrapping_byte_add(index * bytes)
+    }
+}
+
+impl Abi {
+    /// Finds out which interface the program's library has.
+    pub(crate) fn detect(real: &Real) -> Self {
+        // MPICH has the function in its own interface, too, and says -1 there.
+        if real.abi_version().is_some_and(|major| major >= 1) {
+            return standard::abi();
+        }
+        if variable(c"ompi_mpi_comm_world").is_some() {
+            return openmpi::abi();
+        }
+        mpich::abi()
+    }
+}
+
+/// The addresses of those of the library's variables that exist.
+fn addresses<T: Copy>(names: &[(&CStr, T)]) -> Vec<(Word, T)> {
+    names.iter().filter_map(|(name, what)| Some((variable(name)?, *what))).collect()
+}

@@ -1,0 +1,92 @@
+//! The blocking collectives: from MPI's arguments to a call of han's, or on to the MPI.
+#![allow(unsafe_code)] // Exports MPI's functions, calls the MPI library's, vouches for buffers in the caller's name.
+
+use std::ffi::{c_int, c_void};
+use std::time::Instant;
+
+use crate::abi::Word;
+use crate::arguments::{self, Prepared, Vectors};
+use crate::export::export;
+use crate::gate;
+use crate::process::{Ours, Process};
+use crate::report::Collective;
+use crate::rules::Why;
+use crate::waiting::wait_in;
+
+/// Carries a call out, or gives `None`: it is the MPI's.
+#[inline]
+pub(crate) fn take(
+    collective: Collective,
+    comm: Word,
+    prepare: impl FnOnce(&Process, &Ours) -> Result<Prepared, Why>,
+) -> Option<c_int> {
+    gate::inside(|process| {
+        let ours = process.ours(comm);
+        let prepared = ours.and_then(|ours| {
+            let prepared = prepare(process, &ours)?;
+            ours.allows(collective, prepared.call.bytes())?;
+            Ok((ours, prepared))
+        });
+        match prepared {
+            Ok((ours, prepared)) => Some(process.run(collective, &ours, prepared)),
+            Err(why) => {
+                process.passed(collective, why);
+                None
+            }
+        }
+    })?
+}
+
+impl Process {
+    /// Carries a call out, with its line in the report.
+    #[inline]
+    fn run(&self, collective: Collective, ours: &Ours, prepared: Prepared) -> c_int {
+        let Some(report) = &self.report else { return self.carry_out(ours, prepared) };
+        let (since, bytes) = (Instant::now(), prepared.call.bytes());
+        let code = self.carry_out(ours, prepared);
+        report.taken(collective, bytes, since);
+        code
+    }
+}
+
+export! {
+    fn MPI_Barrier, PMPI_Barrier(comm: Word) {
+        match take(Collective::Barrier, comm, |_, _| Ok(Prepared::barrier())) {
+            Some(code) => code,
+            None => wait_in!(c"PMPI_Barrier", c"PMPI_Ibarrier" (comm => Word)),
+        }
+    }
+
+    fn MPI_Bcast, PMPI_Bcast(buffer: *mut c_void, count: c_int, datatype: Word, root: c_int, comm: Word) {
+        let prepare = |process: &Process, ours: &Ours| {
+            arguments::bcast(process, ours, buffer.cast(), i64::from(count), datatype, root)
+        };
+        match take(Collective::Bcast, comm, prepare) {
+            Some(code) => code,
+            None => wait_in!(c"PMPI_Bcast", c"PMPI_Ibcast" (
+                buffer => *mut c_void, count => c_int, datatype => Word, root => c_int, comm => Word
+            )),
+        }
+    }
+
+    fn MPI_Reduce, PMPI_Reduce(send: *const c_void, recv: *mut c_void, count: c_int, datatype: Word, op: Word, root: c_int, comm: Word) {
+        let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
+        match take(Collective::Reduce, comm, |process, ours| arguments::reduce(process, ours, vectors, root)) {
+            Some(code) => code,
+            None => wait_in!(c"PMPI_Reduce", c"PMPI_Ireduce" (
+                send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word,
+                root => c_int, comm => Word
+            )),
+        }
+    }
+
+    fn MPI_Allreduce, PMPI_Allreduce(send: *const c_void, recv: *mut c_void, count: c_int, datatype: Word, op: Word, comm: Word) {
+        let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
+        match take(Collective::Allreduce, comm, |process, _| arguments::allreduce(process, vectors)) {
+            Some(code) => code,
+            None => wait_in!(c"PMPI_Allreduce", c"PMPI_Iallreduce" (
+                send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word, comm => Word
+            )),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Datatypes that programs make: whether their elements are their bytes in order, without gaps.
+//!
+//! Only repetition keeps bytes in order for certain, so contiguous types and duplicates of such are looked into, down to
+//! a predefined one. What was found is kept in an attribute of the datatype: it goes with it, so no other datatype that
+//! gets its handle can be taken for it.
+#![allow(unsafe_code)] // Calls the MPI library, which calls back.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use crate::abi::Word;
+use crate::real::{Real, SUCCESS, real};
+
+/// What is known of derived datatypes.
+pub(crate) struct Derived {
+    keyval: Option<c_int>,
+    /// `MPI_COMBINER_NAMED`; duplicates have the next number, contiguous types that after it.
+    combiner_named: c_int,
+}
+
+/// Values of the attribute.
+const HAS_GAPS: usize = 1;
+const IS_CONTIGUOUS: usize = 2;
+
+extern "C" fn copy(_: Word, _: c_int, _: *mut c_void, _: *mut c_void, _: *mut c_void, is_copied: *mut c_int) -> c_int {
+    // SAFETY: the MPI library gives a pointer to a flag.
+    unsafe { is_copied.write(0) };
+    SUCCESS
+}
+
+extern "C" fn freed(_: Word, _: c_int, _: *mut c_void, _: *mut c_void) -> c_int {
+    SUCCESS
+}
+
+impl Derived {
+    pub(crate) fn new(combiner_named: c_int) -> Self {
+        let extra = ptr::null_mut();
+        // SAFETY: MPI is initialised, and the functions have the types that it asks for.
+        let keyval = Real::number(|keyval| unsafe { (real().type_create_keyval)(copy, freed, keyval, extra) });
+        Self { keyval, combiner_named }
+    }
+
+    /// Whether the elements of a derived datatype are repetitions of a predefined one that `is_contiguous`.
+    pub(crate) fn is_contiguous(&self, handle: Word, is_contiguous: impl Fn(Word) -> bool) -> bool {
+        let Some(keyval) = self.keyval else { return false };
+        let (mut known, mut found): (*mut c_void, c_int) = (ptr::null_mut(), 0);
+        // SAFETY: the handle is the program's, and there is room for both answers.
+        let code = unsafe { (real().type_get_attr)(handle, keyval, (&raw mut known).cast(), &raw mut found) };
+        if code == SUCCESS && found != 0 {
+            return known.addr() == IS_CONTIGUOUS;
+        }
+        let repeats = self.repeats(handle, &is_contiguous);
+        let value = ptr::without_provenance_mut(if repeats { IS_CONTIGUOUS } else { HAS_GAPS });
+        // SAFETY: the value is a number, not an address. If it cannot be kept, it is found again next time.
+        unsafe { (real().type_set_attr)(handle, keyval, value) };
+        repeats
+    }
+
+    fn repeats(&self, handle: Word, is_contiguous: &impl Fn(Word) -> bool) -> bool {
+        let Some((combiner, integers)) = combiner(handle) else { return false };
+        if combiner == self.combiner_named {
+            return is_contiguous(handle);
+        }
+        // A duplicate is made of a datatype, a contiguous one of a number and a datatype.
+        if combiner != self.combiner_named + 1 && combiner != self.combiner_named + 2 {
+            return false;
+        }
+        let (mut numbers, mut addresses, mut inner) = ([0; 1], [0; 1], [0; 1]);
+        let (numbers, addresses, of) = (numbers.as_mut_ptr(), addresses.as_mut_ptr(), inner.as_mut_ptr());
+        // SAFETY: there is room for as much as `combiner` told: at most one number, no address, one datatype.
+        let code = unsafe { (real().type_get_contents)(handle, integers, 0, 1, numbers, addresses, of) };
+        if code != SUCCESS {
+            return false;
+        }
+        let repeats = self.repeats(inner[0], is_contiguous);
+        if combiner_of(inner[0]).is_some_and(|of| of != self.combiner_named) {
+            // SAFETY: what is not predefined was made for this question.
+            unsafe { (real().type_free)(inner.as_mut_ptr()) };
+        }
+        repeats
+    }
+}
+
+impl Drop for Derived {
+    fn drop(&mut self) {
+        if let Some(keyval) = &mut self.keyval {
+            // SAFETY: it was made in `new`; datatypes that have it keep it.
+            unsafe { (real().type_free_keyval)(keyval) };
+        }
+    }
+}
+
+fn combiner_of(handle: Word) -> Option<c_int> {
+    Some(combiner(handle)?.0)
+}
+
+/// How a datatype was made, and of how many numbers.
+fn combiner(handle: Word) -> Option<(c_int, c_int)> {
+    let (mut integers, mut addresses, mut datatypes, mut combiner) = (0, 0, 0, 0);
+    let (numbers, of) = ((&raw mut integers, &raw mut addresses), &raw mut datatypes);
+    // SAFETY: the handle is a datatype, and there is room for four numbers.
+    let code = unsafe { (real().type_get_envelope)(handle, numbers.0, numbers.1, of, &raw mut combiner) };
+    (code == SUCCESS).then_some((combiner, integers))
+}

@@ -1,0 +1,73 @@
+//! Failures of collectives, as the MPI reports errors: to the communicator's error handler.
+#![allow(unsafe_code)] // Calls the MPI library.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_int};
+
+use crate::abi::{Abi, Word};
+use crate::real::{Real, SUCCESS, real};
+
+/// The error code of this library's failures.
+#[derive(Debug)]
+pub(crate) struct Errors {
+    code: c_int,
+    /// The code is this library's own, so its text can be set.
+    is_own: bool,
+    told: Cell<bool>,
+}
+
+/// Bytes of an error's text, at most, in any MPI.
+const MAX_ERROR_STRING: usize = 1024;
+/// Bytes of an error's text that every MPI takes, the final zero included.
+const TEXT_BYTES: usize = 256;
+
+impl Errors {
+    /// Asks the MPI for a code of its class `MPI_ERR_OTHER`.
+    pub(crate) fn new(abi: &Abi) -> Self {
+        // SAFETY: MPI is initialised, and there is room for the code.
+        let own = Real::number(|code| unsafe { (real().add_error_code)(abi.err_other, code) });
+        let told = Cell::new(false);
+        match own.filter(|&code| set_text(code, c"han") && has_text(code, c"han")) {
+            Some(code) => Self { code, is_own: true, told },
+            None => Self { code: abi.err_other, is_own: false, told },
+        }
+    }
+
+    /// Whether any error has been raised.
+    pub(crate) fn have_been_told(&self) -> bool {
+        self.told.get()
+    }
+
+    /// Calls the error handler of `comm`; gives the code to return if it comes back.
+    #[cold]
+    pub(crate) fn raise(&self, comm: Word, error: &han::Error) -> c_int {
+        let text = format!("han: {error}").replace('\0', " ");
+        eprintln!("{text}");
+        self.told.set(true);
+        let mut end = text.len().min(TEXT_BYTES - 1);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        if let (true, Ok(text)) = (self.is_own, CString::new(&text[..end])) {
+            set_text(self.code, &text);
+        }
+        // SAFETY: the program's call was on this communicator.
+        let handled = unsafe { (real().comm_call_errhandler)(comm, self.code) };
+        if handled == SUCCESS { self.code } else { handled }
+    }
+}
+
+/// Gives a code of this library's its text.
+fn set_text(code: c_int, text: &CStr) -> bool {
+    // SAFETY: the code was made by `MPI_Add_error_code`, and the text ends in a zero.
+    unsafe { (real().add_error_string)(code, text.as_ptr()) == SUCCESS }
+}
+
+/// Whether the MPI finds the text again; MPICH 4.0 does not, for codes of its own classes.
+fn has_text(code: c_int, text: &CStr) -> bool {
+    let mut found = [0_u8; MAX_ERROR_STRING];
+    let place = found.as_mut_ptr().cast();
+    // SAFETY: there is room for the longest text of any library, and for its length.
+    let length = Real::number(|length| unsafe { (real().error_string)(code, place, length) });
+    length.is_some() && CStr::from_bytes_until_nul(&found).is_ok_and(|found| found == text)
+}

@@ -1,0 +1,50 @@
+//! The blocking collectives whose counts are of type `MPI_Count`.
+#![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
+
+use std::ffi::{c_int, c_void};
+
+use crate::abi::Word;
+use crate::arguments::{self, Vectors};
+use crate::collective::take;
+use crate::export::export;
+use crate::process::{Ours, Process};
+use crate::report::Collective;
+use crate::waiting::wait_in;
+
+export! {
+    fn MPI_Bcast_c, PMPI_Bcast_c(buffer: *mut c_void, count: i64, datatype: Word, root: c_int, comm: Word) {
+        let prepare =
+            |process: &Process, ours: &Ours| arguments::bcast(process, ours, buffer.cast(), count, datatype, root);
+        match take(Collective::Bcast, comm, prepare) {
+            Some(code) => code,
+            None => wait_in!(c"PMPI_Bcast_c", c"PMPI_Ibcast_c" (
+                buffer => *mut c_void, count => i64, datatype => Word, root => c_int, comm => Word
+            )),
+        }
+    }
+
+    fn MPI_Reduce_c, PMPI_Reduce_c(
+        send: *const c_void, recv: *mut c_void, count: i64, datatype: Word, op: Word, root: c_int, comm: Word
+    ) {
+        let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
+        match take(Collective::Reduce, comm, |process, ours| arguments::reduce(process, ours, vectors, root)) {
+            Some(code) => code,
+            None => wait_in!(c"PMPI_Reduce_c", c"PMPI_Ireduce_c" (
+                send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word,
+                root => c_int, comm => Word
+            )),
+        }
+    }
+
+    fn MPI_Allreduce_c, PMPI_Allreduce_c(
+        send: *const c_void, recv: *mut c_void, count: i64, datatype: Word, op: Word, comm: Word
+    ) {
+        let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
+        match take(Collective::Allreduce, comm, |process, _| arguments::allreduce(process, vectors)) {
+            Some(code) => code,
+            None => wait_in!(c"PMPI_Allreduce_c", c"PMPI_Iallreduce_c" (
+                send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word, comm => Word
+            )),
+        }
+    }
+}

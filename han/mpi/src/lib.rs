@@ -1,0 +1,34 @@
+//! `libhan_mpi`: put under an MPI program by `LD_PRELOAD`, it carries out the program's collectives with han.
+//!
+//! It defines the MPI functions that it takes, so the program's calls come here first; whatever is not its own goes on
+//! to the MPI library by the functions' other names, `PMPI_...`, which are looked up when the program starts. Nothing of
+//! any MPI is linked or included: handles are taken as machine words, and [`abi`] knows what they are called in each of
+//! the three binary interfaces that there are. `README.md` of this crate tells a call's way through the modules.
+
+// The linker sees the functions by their names; for Rust there is no path to them.
+#![allow(unreachable_pub)]
+
+mod abi;
+mod arguments;
+mod collective;
+mod communicator;
+mod completion;
+mod datatype;
+mod derived;
+mod error;
+mod exchange;
+mod export;
+mod gate;
+mod large;
+mod lifecycle;
+mod nonblocking;
+mod operator;
+mod packed;
+mod persistent;
+mod process;
+mod progress;
+mod real;
+mod report;
+mod request;
+mod rules;
+mod waiting;

@@ -1,0 +1,178 @@
+//! The beginning and the end of MPI in a program, and of this library.
+#![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
+
+use std::env;
+use std::ffi::{c_char, c_int};
+use std::time::Duration;
+
+use han::{Config, Context, Exchange};
+
+use crate::abi::{Abi, Word};
+use crate::communicator::Communicators;
+use crate::datatype::Datatypes;
+use crate::error::Errors;
+use crate::exchange::Members;
+use crate::export::export;
+use crate::gate;
+use crate::operator::Operators;
+use crate::process::{Ours, Process};
+use crate::progress::Progress;
+use crate::real::{Real, SUCCESS, library_version, real};
+use crate::report::Report;
+use crate::request::Requests;
+use crate::rules::Rules;
+
+export! {
+    fn MPI_Init, PMPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) {
+        // SAFETY: the arguments are the caller's own.
+        let code = unsafe { (real().init)(argc, argv) };
+        begin(code)
+    }
+
+    fn MPI_Init_thread, PMPI_Init_thread(argc: *mut c_int, argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int) {
+        // SAFETY: as above.
+        let code = unsafe { (real().init_thread)(argc, argv, required, provided) };
+        begin(code)
+    }
+
+    fn MPI_Finalize, PMPI_Finalize() {
+        if let Some(process) = gate::close() {
+            end(process);
+        }
+        // SAFETY: the program asks for it.
+        unsafe { (real().finalize)() }
+    }
+}
+
+/// What follows a successful initialisation of MPI; a library may do it by another of its functions that comes here.
+fn begin(code: c_int) -> c_int {
+    if code == SUCCESS && !gate::is_open() && env::var_os("HAN_MPI").is_none_or(|value| value != "0") {
+        start(Abi::detect(real()));
+    }
+    code
+}
+
+/// Joins all ranks; if any of them cannot, all collectives are the MPI's.
+fn start(abi: Abi) {
+    let (comm, thread_multiple) = (abi.comm_world, abi.thread_multiple);
+    let Some(world) = World::find(&abi) else { return };
+    if world.size == 1 {
+        return;
+    }
+    // SAFETY: MPI is initialised, and there is room for a number.
+    let level = Real::number(|level| unsafe { (real().query_thread)(level) });
+    let (config, rules) = world.configured().unwrap_or_else(|why| refuse(comm, world.rank, &why));
+    let joined = join(abi, &world, config, rules);
+    match world.succeed(joined.as_ref().map(|_| ()).map_err(Clone::clone)).and(joined) {
+        Ok(process) => gate::open(process, level == Some(thread_multiple)),
+        Err(why) if world.rank == 0 => eprintln!("libhan_mpi: all collectives are left to the MPI: {why}"),
+        Err(_) => {}
+    }
+}
+
+/// A mistake in the environment ends the program, as it ends han's own.
+fn refuse(comm: Word, rank: usize, why: &str) -> ! {
+    if rank == 0 {
+        eprintln!("libhan_mpi: {why}");
+        // Hydra drops what it has not yet passed on when a rank aborts.
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    // Before anybody aborts, rank 0 has said why.
+    // SAFETY: MPI is initialised.
+    unsafe { (real().barrier)(comm) };
+    // SAFETY: as above.
+    unsafe { (real().abort)(comm, 1) };
+    std::process::exit(1)
+}
+
+/// The ranks of `MPI_COMM_WORLD`.
+struct World {
+    comm: Word,
+    byte: Word,
+    rank: usize,
+    size: usize,
+}
+
+impl World {
+    fn find(abi: &Abi) -> Option<Self> {
+        let (comm, byte) = (abi.comm_world, abi.byte);
+        // SAFETY: MPI is initialised, and there is room for a number.
+        let rank = Real::number(|rank| unsafe { (real().comm_rank)(comm, rank) })?;
+        // SAFETY: as above.
+        let size = Real::number(|size| unsafe { (real().comm_size)(comm, size) })?;
+        Some(Self { comm, byte, rank: usize::try_from(rank).ok()?, size: usize::try_from(size).ok()? })
+    }
+
+    fn members(&self) -> Result<Members, String> {
+        Members::new(self.comm, self.byte, self.rank, (0..self.size).collect())
+    }
+
+    /// What is configured, if it is understood on all ranks, and this library's part is the same.
+    fn configured(&self) -> Result<(Config, Rules), String> {
+        let own = Config::from_environment().map_err(|e| e.to_string());
+        let own = own.and_then(|config| Ok((config, Rules::from_environment()?)));
+        self.succeed(own.as_ref().map(|_| ()).map_err(Clone::clone))?;
+        let (config, rules) = own?;
+        let texts = self.members()?.allgather(rules.to_string().as_bytes()).map_err(|e| e.to_string())?;
+        match texts.iter().position(|text| *text != texts[0]) {
+            Some(rank) => {
+                let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&texts[rank]).into_owned());
+                Err(format!("set the same on all ranks: rank 0 has {first}, rank {rank} has {other}"))
+            }
+            None => Ok((config, rules)),
+        }
+    }
+
+    /// An error if any rank has one: that of the first.
+    fn succeed(&self, own: Result<(), String>) -> Result<(), String> {
+        let words = self.members()?.allgather(own.err().unwrap_or_default().as_bytes()).map_err(|e| e.to_string())?;
+        match words.iter().position(|why| !why.is_empty()) {
+            Some(rank) => Err(format!("rank {rank}: {}", String::from_utf8_lossy(&words[rank]))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Process, String> {
+    config.settings.attentive = true;
+    let mut members = world.members()?;
+    members.find_nodes()?;
+    let context = Context::with(Box::new(members), config).map_err(|e| e.to_string())?;
+    let progress = Progress::new()?;
+    let meanwhile = progress.clone();
+    context.meanwhile(move || meanwhile.advance());
+    let (communicator, mpi) = (context.world().clone(), library_version());
+    let passed = rules.of(world.size, context.node_count() > 1, &mpi);
+    Ok(Process {
+        requests: Requests::new(&abi)?,
+        communicators: Communicators::new(Ours { handle: world.comm, communicator, passed })?,
+        datatypes: Datatypes::new(&abi),
+        operators: Operators::new(&abi),
+        errors: Errors::new(&abi),
+        report: rules.report.then(Report::default),
+        rules,
+        mpi,
+        progress,
+        context,
+        abi,
+    })
+}
+
+/// Leaves the job: the report, then everything that was made at the start and later.
+fn end(process: Process) {
+    let Process { requests, communicators, datatypes, abi, mpi, report, progress, errors, context, .. } = process;
+    if let (Some(report), Some(world)) = (report, World::find(&abi)) {
+        match world.members().and_then(|mut members| report.table(&mut members, &mpi)) {
+            Ok(table) if world.rank == 0 => eprint!("{table}"),
+            Ok(_) => {}
+            Err(why) => eprintln!("libhan_mpi: no report: {why}"),
+        }
+    }
+    requests.end();
+    drop((communicators, datatypes));
+    match context.finalize() {
+        Err(error) if !errors.have_been_told() => eprintln!("libhan_mpi: {error}"),
+        _ => {}
+    }
+    drop(progress);
+}

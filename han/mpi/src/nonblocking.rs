@@ -1,0 +1,118 @@
+//! The collectives that return at once, with counts of both kinds.
+#![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
+
+use std::ffi::{c_int, c_void};
+
+use crate::abi::Word;
+use crate::arguments::{self, Kept, Prepared, Vectors};
+use crate::export::export;
+use crate::gate;
+use crate::process::{Ours, Process};
+use crate::real::theirs;
+use crate::report::Collective;
+use crate::rules::Why;
+
+/// Begins a call, or gives `None`: it is the MPI's.
+fn begin(
+    collective: Collective,
+    comm: Word,
+    request: *mut Word,
+    prepare: impl FnOnce(&Process, &Ours) -> Result<Prepared, Why>,
+) -> Option<c_int> {
+    gate::inside(|process| {
+        let prepared = process.ours_already(comm).and_then(|ours| {
+            let prepared = prepare(process, &ours)?;
+            allow_later(&prepared)?;
+            ours.allows(collective, prepared.call.bytes())?;
+            Ok((ours, prepared))
+        });
+        match prepared {
+            Ok((ours, prepared)) => Some(process.requests.begin(process, collective, &ours, prepared, request)),
+            Err(why) => {
+                process.passed(collective, why);
+                None
+            }
+        }
+    })?
+}
+
+/// An error if the call needs an operator that the program may free before it is carried out.
+pub(crate) fn allow_later(prepared: &Prepared) -> Result<(), Why> {
+    if matches!(prepared.kept, Kept::Operator { .. }) { Err(Why::Operator) } else { Ok(()) }
+}
+
+export! {
+    fn MPI_Ibarrier, PMPI_Ibarrier(comm: Word, request: *mut Word) {
+        match begin(Collective::Barrier, comm, request, |_, _| Ok(Prepared::barrier())) {
+            Some(code) => code,
+            None => {
+                let real = theirs!(c"PMPI_Ibarrier", unsafe extern "C" fn(Word, *mut Word) -> c_int);
+                // SAFETY: the arguments are the caller's own.
+                unsafe { real(comm, request) }
+            }
+        }
+    }
+}
+
+macro_rules! nonblocking {
+    ($count:ty; $bcast:ident, $pbcast:ident, $rbcast:literal; $reduce:ident, $preduce:ident, $rreduce:literal;
+     $allreduce:ident, $pallreduce:ident, $rallreduce:literal) => {export! {
+        fn $bcast, $pbcast(
+            buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word, request: *mut Word
+        ) {
+            let prepare = |process: &Process, ours: &Ours| {
+                arguments::bcast(process, ours, buffer.cast(), i64::from(count), datatype, root)
+            };
+            match begin(Collective::Bcast, comm, request, prepare) {
+                Some(code) => code,
+                None => {
+                    type Real = unsafe extern "C" fn(*mut c_void, $count, Word, c_int, Word, *mut Word) -> c_int;
+                    let real = theirs!($rbcast, Real);
+                    // SAFETY: the arguments are the caller's own, here and below.
+                    unsafe { real(buffer, count, datatype, root, comm, request) }
+                }
+            }
+        }
+
+        fn $reduce, $preduce(
+            send: *const c_void, recv: *mut c_void, count: $count, datatype: Word, op: Word, root: c_int, comm: Word,
+            request: *mut Word
+        ) {
+            let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
+            let prepare = |process: &Process, ours: &Ours| arguments::reduce(process, ours, vectors, root);
+            match begin(Collective::Reduce, comm, request, prepare) {
+                Some(code) => code,
+                None => {
+                    type Real = unsafe extern "C" fn(
+                        *const c_void, *mut c_void, $count, Word, Word, c_int, Word, *mut Word,
+                    ) -> c_int;
+                    let real = theirs!($rreduce, Real);
+                    // SAFETY: as above.
+                    unsafe { real(send, recv, count, datatype, op, root, comm, request) }
+                }
+            }
+        }
+
+        fn $allreduce, $pallreduce(
+            send: *const c_void, recv: *mut c_void, count: $count, datatype: Word, op: Word, comm: Word,
+            request: *mut Word
+        ) {
+            let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
+            match begin(Collective::Allreduce, comm, request, |process, _| arguments::allreduce(process, vectors)) {
+                Some(code) => code,
+                None => {
+                    type Real =
+                        unsafe extern "C" fn(*const c_void, *mut c_void, $count, Word, Word, Word, *mut Word) -> c_int;
+                    let real = theirs!($rallreduce, Real);
+                    // SAFETY: as above.
+                    unsafe { real(send, recv, count, datatype, op, comm, request) }
+                }
+            }
+        }
+    }};
+}
+
+nonblocking!(c_int; MPI_Ibcast, PMPI_Ibcast, c"PMPI_Ibcast"; MPI_Ireduce, PMPI_Ireduce, c"PMPI_Ireduce";
+    MPI_Iallreduce, PMPI_Iallreduce, c"PMPI_Iallreduce");
+nonblocking!(i64; MPI_Ibcast_c, PMPI_Ibcast_c, c"PMPI_Ibcast_c"; MPI_Ireduce_c, PMPI_Ireduce_c, c"PMPI_Ireduce_c";
+    MPI_Iallreduce_c, PMPI_Iallreduce_c, c"PMPI_Iallreduce_c");

@@ -1,0 +1,127 @@
+//! The collectives that are made once and started often, with counts of both kinds.
+//!
+//! Making one may wait for others, as all ranks make it, so the communicator is joined by it if it was not.
+#![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
+
+use std::ffi::{c_int, c_void};
+
+use crate::abi::Word;
+use crate::arguments::{self, Prepared, Vectors};
+use crate::export::export;
+use crate::gate;
+use crate::nonblocking::allow_later;
+use crate::packed::Held;
+use crate::process::{Ours, Process};
+use crate::real::theirs;
+use crate::report::Collective;
+use crate::rules::Why;
+
+/// Makes a request, or gives `None`: it is the MPI's.
+fn make(
+    collective: Collective,
+    comm: Word,
+    request: *mut Word,
+    prepare: impl Fn(&Process, &Ours) -> Result<Prepared, Why> + 'static,
+) -> Option<c_int> {
+    gate::inside(|process| {
+        let ours = process.ours_for_good(comm).and_then(|ours| {
+            let prepared = prepare(process, &ours)?;
+            allow_later(&prepared)?;
+            ours.allows(collective, prepared.call.bytes())?;
+            Ok(ours)
+        });
+        match ours {
+            Ok(ours) => Some(process.requests.make_persistent(collective, ours, Box::new(prepare), request)),
+            Err(why) => {
+                process.passed(collective, why);
+                None
+            }
+        }
+    })?
+}
+
+fn is_derived(datatype: Word) -> bool {
+    gate::inside(|process| !process.datatypes.is_predefined(process.abi.flavour.word(datatype))).unwrap_or(false)
+}
+
+export! {
+    fn MPI_Barrier_init, PMPI_Barrier_init(comm: Word, info: Word, request: *mut Word) {
+        match make(Collective::Barrier, comm, request, |_, _| Ok(Prepared::barrier())) {
+            Some(code) => code,
+            None => {
+                let real = theirs!(c"PMPI_Barrier_init", unsafe extern "C" fn(Word, Word, *mut Word) -> c_int);
+                // SAFETY: the arguments are the caller's own.
+                unsafe { real(comm, info, request) }
+            }
+        }
+    }
+}
+
+macro_rules! persistent {
+    ($count:ty; $bcast:ident, $pbcast:ident, $rbcast:literal; $reduce:ident, $preduce:ident, $rreduce:literal;
+     $allreduce:ident, $pallreduce:ident, $rallreduce:literal) => {export! {
+        fn $bcast, $pbcast(
+            buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word, info: Word, request: *mut Word
+        ) {
+            // The program may free the datatype as soon as the request is made.
+            let held = is_derived(datatype).then(|| Held::new(datatype)).flatten();
+            let prepare = move |process: &Process, ours: &Ours| {
+                let datatype = held.as_ref().map_or(datatype, |held| held.0);
+                arguments::bcast(process, ours, buffer.cast(), i64::from(count), datatype, root)
+            };
+            match make(Collective::Bcast, comm, request, prepare) {
+                Some(code) => code,
+                None => {
+                    type Real = unsafe extern "C" fn(*mut c_void, $count, Word, c_int, Word, Word, *mut Word) -> c_int;
+                    let real = theirs!($rbcast, Real);
+                    // SAFETY: the arguments are the caller's own, here and below.
+                    unsafe { real(buffer, count, datatype, root, comm, info, request) }
+                }
+            }
+        }
+
+        fn $reduce, $preduce(
+            send: *const c_void, recv: *mut c_void, count: $count, datatype: Word, op: Word, root: c_int, comm: Word,
+            info: Word, request: *mut Word
+        ) {
+            let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
+            let prepare = move |process: &Process, ours: &Ours| arguments::reduce(process, ours, vectors, root);
+            match make(Collective::Reduce, comm, request, prepare) {
+                Some(code) => code,
+                None => {
+                    type Real = unsafe extern "C" fn(
+                        *const c_void, *mut c_void, $count, Word, Word, c_int, Word, Word, *mut Word,
+                    ) -> c_int;
+                    let real = theirs!($rreduce, Real);
+                    // SAFETY: as above.
+                    unsafe { real(send, recv, count, datatype, op, root, comm, info, request) }
+                }
+            }
+        }
+
+        fn $allreduce, $pallreduce(
+            send: *const c_void, recv: *mut c_void, count: $count, datatype: Word, op: Word, comm: Word, info: Word,
+            request: *mut Word
+        ) {
+            let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
+            match make(Collective::Allreduce, comm, request, move |process, _| arguments::allreduce(process, vectors)) {
+                Some(code) => code,
+                None => {
+                    type Real = unsafe extern "C" fn(
+                        *const c_void, *mut c_void, $count, Word, Word, Word, Word, *mut Word,
+                    ) -> c_int;
+                    let real = theirs!($rallreduce, Real);
+                    // SAFETY: as above.
+                    unsafe { real(send, recv, count, datatype, op, comm, info, request) }
+                }
+            }
+        }
+    }};
+}
+
+persistent!(c_int; MPI_Bcast_init, PMPI_Bcast_init, c"PMPI_Bcast_init";
+    MPI_Reduce_init, PMPI_Reduce_init, c"PMPI_Reduce_init";
+    MPI_Allreduce_init, PMPI_Allreduce_init, c"PMPI_Allreduce_init");
+persistent!(i64; MPI_Bcast_init_c, PMPI_Bcast_init_c, c"PMPI_Bcast_init_c";
+    MPI_Reduce_init_c, PMPI_Reduce_init_c, c"PMPI_Reduce_init_c";
+    MPI_Allreduce_init_c, PMPI_Allreduce_init_c, c"PMPI_Allreduce_init_c");

@@ -1,0 +1,125 @@
+//! What the library keeps between calls, and the way of a collective through it.
+
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use han::{Call, Communicator, Context};
+
+use crate::abi::{Abi, Word};
+use crate::arguments::{Kept, Prepared};
+use crate::communicator::Communicators;
+use crate::datatype::Datatypes;
+use crate::error::Errors;
+use crate::gate;
+use crate::operator::Operators;
+use crate::progress::Progress;
+use crate::real::SUCCESS;
+use crate::report::{Collective, Report};
+use crate::request::Requests;
+use crate::rules::{Passed, Rules, Why};
+
+/// The state behind the [gate](crate::gate), from the end of `MPI_Init` to the beginning of `MPI_Finalize`.
+///
+/// Fields are dropped from top to bottom: nothing outlives the context.
+pub(crate) struct Process {
+    pub(crate) requests: Requests,
+    pub(crate) communicators: Communicators,
+    pub(crate) abi: Abi,
+    pub(crate) datatypes: Datatypes,
+    pub(crate) operators: Operators,
+    pub(crate) rules: Rules,
+    /// What the MPI library calls itself.
+    pub(crate) mpi: String,
+    pub(crate) errors: Errors,
+    pub(crate) progress: Progress,
+    pub(crate) report: Option<Report>,
+    pub(crate) context: Context,
+}
+
+/// A communicator of the program's whose collectives are carried out here.
+pub(crate) struct Ours {
+    /// The program's handle.
+    pub(crate) handle: Word,
+    pub(crate) communicator: Communicator,
+    /// What the MPI does all the same.
+    pub(crate) passed: Passed,
+}
+
+impl Ours {
+    /// An error if a call of that many bytes is the MPI's.
+    #[inline]
+    pub(crate) fn allows(&self, collective: Collective, bytes: usize) -> Result<(), Why> {
+        let lengths = &self.passed[collective as usize];
+        if lengths.iter().any(|lengths| lengths.contains(&bytes)) { Err(Why::Rule) } else { Ok(()) }
+    }
+}
+
+impl Process {
+    /// The communicator behind a handle, if its collectives are carried out here.
+    #[inline]
+    pub(crate) fn ours(&self, comm: Word) -> Result<Rc<Ours>, Why> {
+        let entry = self.communicators.find(self, self.abi.flavour.word(comm))?;
+        entry.standing(self).map(Rc::clone)
+    }
+
+    /// The same for a call that must not wait for others.
+    pub(crate) fn ours_already(&self, comm: Word) -> Result<Rc<Ours>, Why> {
+        let entry = self.communicators.find(self, self.abi.flavour.word(comm))?;
+        entry.standing_already().map(Rc::clone)
+    }
+
+    /// The same for calls that will be repeated.
+    pub(crate) fn ours_for_good(&self, comm: Word) -> Result<Rc<Ours>, Why> {
+        let entry = self.communicators.find(self, self.abi.flavour.word(comm))?;
+        entry.standing_for_good(self).map(Rc::clone)
+    }
+
+    /// What is passed on by rule of the calls of ranks `world`.
+    pub(crate) fn passed_by_rule(&self, world: &[usize]) -> Passed {
+        let nodes = self.context.nodes();
+        let several_nodes = world.iter().any(|&rank| nodes[rank] != nodes[world[0]]);
+        self.rules.of(world.len(), several_nodes, &self.mpi)
+    }
+
+    /// Carries out a call and waits for it; gives the code that the MPI function returns.
+    #[inline]
+    pub(crate) fn carry_out(&self, ours: &Ours, prepared: Prepared) -> c_int {
+        let Prepared { call, kept } = prepared;
+        let outcome =
+            if gate::is_multiple() { self.run_beside_others(ours, call) } else { ours.communicator.run(&call) };
+        match (outcome, kept) {
+            (Ok(()), Kept::Packed(mut packed)) => {
+                packed.finish();
+                SUCCESS
+            }
+            (Ok(()), _) => SUCCESS,
+            (Err(error), _) => self.errors.raise(ours.handle, &error),
+        }
+    }
+
+    /// As `run`, but lets other threads in while it waits.
+    fn run_beside_others(&self, ours: &Ours, call: Call<'static>) -> han::Result<()> {
+        const POLLS: u32 = 64;
+        let mut request = ours.communicator.start(call)?;
+        loop {
+            for _ in 0..POLLS {
+                if request.test()? {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            gate::outside(|| {
+                self.progress.advance();
+                std::thread::yield_now();
+            });
+        }
+    }
+
+    /// Notes a call that goes on to the MPI.
+    #[cold]
+    pub(crate) fn passed(&self, collective: Collective, why: Why) {
+        if let Some(report) = &self.report {
+            report.passed(collective, why);
+        }
+    }
+}

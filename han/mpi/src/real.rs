@@ -1,0 +1,206 @@
+//! The MPI library's own functions, by the names that its profiling interface keeps free: `PMPI_...`.
+//!
+//! They are looked up once, when the program calls MPI for the first time; what an older library lacks is `None`.
+#![allow(unsafe_code)] // Looks up and calls foreign functions.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use crate::abi::{Flavour, Word};
+
+type Input = *const c_void;
+type Output = *mut c_void;
+/// `MPI_Comm_copy_attr_function`.
+pub(crate) type CopyAttribute = extern "C" fn(Word, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
+/// `MPI_Comm_delete_attr_function`.
+pub(crate) type DeleteAttribute = extern "C" fn(Word, c_int, *mut c_void, *mut c_void) -> c_int;
+/// `MPI_Grequest_query_function`.
+pub(crate) type Query = extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+/// `MPI_Grequest_free_function`.
+pub(crate) type Free = extern "C" fn(*mut c_void) -> c_int;
+/// `MPI_Grequest_cancel_function`.
+pub(crate) type Cancel = extern "C" fn(*mut c_void, c_int) -> c_int;
+
+macro_rules! functions {
+    ($($field:ident = $name:literal ($($argument:ty),*);)*) => {
+        /// Functions of the MPI library; all return an MPI error code.
+        pub(crate) struct Real {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            abi_get_version: Option<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>,
+        }
+
+        impl Real {
+            fn load() -> Result<Self, &'static CStr> {
+                Ok(Self {
+                    $(
+                        // SAFETY: the MPI standard gives the function of this name this type, handles being words in
+                        // registers in every binary interface.
+                        $field: unsafe { function($name) }.ok_or($name)?,
+                    )*
+                    // SAFETY: as above.
+                    abi_get_version: unsafe { function(c"PMPI_Abi_get_version") },
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    init = c"PMPI_Init" (*mut c_int, *mut *mut *mut c_char);
+    init_thread = c"PMPI_Init_thread" (*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
+    finalize = c"PMPI_Finalize" ();
+    abort = c"PMPI_Abort" (Word, c_int);
+    query_thread = c"PMPI_Query_thread" (*mut c_int);
+    comm_dup = c"PMPI_Comm_dup" (Word, *mut Word);
+    comm_free = c"PMPI_Comm_free" (*mut Word);
+    comm_size = c"PMPI_Comm_size" (Word, *mut c_int);
+    comm_rank = c"PMPI_Comm_rank" (Word, *mut c_int);
+    comm_test_inter = c"PMPI_Comm_test_inter" (Word, *mut c_int);
+    comm_group = c"PMPI_Comm_group" (Word, *mut Word);
+    group_translate_ranks = c"PMPI_Group_translate_ranks" (Word, c_int, *const c_int, Word, *mut c_int);
+    group_free = c"PMPI_Group_free" (*mut Word);
+    comm_create_keyval = c"PMPI_Comm_create_keyval" (CopyAttribute, DeleteAttribute, *mut c_int, *mut c_void);
+    comm_free_keyval = c"PMPI_Comm_free_keyval" (*mut c_int);
+    comm_set_attr = c"PMPI_Comm_set_attr" (Word, c_int, *mut c_void);
+    comm_call_errhandler = c"PMPI_Comm_call_errhandler" (Word, c_int);
+    add_error_code = c"PMPI_Add_error_code" (c_int, *mut c_int);
+    error_string = c"PMPI_Error_string" (c_int, *mut c_char, *mut c_int);
+    add_error_string = c"PMPI_Add_error_string" (c_int, *const c_char);
+    grequest_start = c"PMPI_Grequest_start" (Query, Free, Cancel, *mut c_void, *mut Word);
+    grequest_complete = c"PMPI_Grequest_complete" (Word);
+    test = c"PMPI_Test" (*mut Word, *mut c_int, *mut c_void);
+    type_size = c"PMPI_Type_size" (Word, *mut c_int);
+    type_get_extent = c"PMPI_Type_get_extent" (Word, *mut isize, *mut isize);
+    type_get_true_extent = c"PMPI_Type_get_true_extent" (Word, *mut isize, *mut isize);
+    type_create_keyval = c"PMPI_Type_create_keyval" (CopyAttribute, DeleteAttribute, *mut c_int, *mut c_void);
+    type_free_keyval = c"PMPI_Type_free_keyval" (*mut c_int);
+    type_get_attr = c"PMPI_Type_get_attr" (Word, c_int, *mut c_void, *mut c_int);
+    type_set_attr = c"PMPI_Type_set_attr" (Word, c_int, *mut c_void);
+    type_get_envelope = c"PMPI_Type_get_envelope" (Word, *mut c_int, *mut c_int, *mut c_int, *mut c_int);
+    type_get_contents = c"PMPI_Type_get_contents" (Word, c_int, c_int, c_int, *mut c_int, *mut isize, *mut Word);
+    type_free = c"PMPI_Type_free" (*mut Word);
+    get_library_version = c"PMPI_Get_library_version" (*mut c_char, *mut c_int);
+    pack = c"PMPI_Pack" (Input, c_int, Word, Output, c_int, *mut c_int, Word);
+    unpack = c"PMPI_Unpack" (Input, c_int, *mut c_int, Output, c_int, Word, Word);
+    op_commutative = c"PMPI_Op_commutative" (Word, *mut c_int);
+    reduce_local = c"PMPI_Reduce_local" (Input, Output, c_int, Word, Word);
+    barrier = c"PMPI_Barrier" (Word);
+    allgather = c"PMPI_Allgather" (Input, c_int, Word, Output, c_int, Word, Word);
+}
+
+/// `MPI_SUCCESS`, in every binary interface.
+pub(crate) const SUCCESS: c_int = 0;
+
+/// The library's functions.
+#[inline]
+pub(crate) fn real() -> &'static Real {
+    static REAL: OnceLock<Real> = OnceLock::new();
+    REAL.get_or_init(|| Real::load().unwrap_or_else(|missing| lacks(missing)))
+}
+
+impl Real {
+    /// The major version of the standard's binary interface, if the library has the function.
+    pub(crate) fn abi_version(&self) -> Option<c_int> {
+        let (mut major, mut minor) = (-1, -1);
+        // SAFETY: it stores two numbers, and may be called before MPI_Init.
+        let code = unsafe { self.abi_get_version?(&raw mut major, &raw mut minor) };
+        (code == SUCCESS).then_some(major)
+    }
+
+    /// What `ask` stores into an `int`; `None` if it returns an error.
+    pub(crate) fn number(ask: impl FnOnce(*mut c_int) -> c_int) -> Option<c_int> {
+        let mut number = 0;
+        (ask(&raw mut number) == SUCCESS).then_some(number)
+    }
+}
+
+/// Bytes of the library's description of itself, at most.
+const MAX_LIBRARY_VERSION: usize = 8192;
+
+/// What the library calls itself, for instance `MPICH Version: 5.0.2`, in one line.
+pub(crate) fn library_version() -> String {
+    let mut text = vec![0_u8; MAX_LIBRARY_VERSION + 1];
+    let place = text.as_mut_ptr().cast();
+    // SAFETY: there is room for the longest description of any library, and for its length.
+    let length = Real::number(|length| unsafe { (real().get_library_version)(place, length) });
+    text.truncate(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
+    let text = String::from_utf8_lossy(&text);
+    text.split(['\n', '\0', ',']).next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Where the program finds the variable `name`, if any library that is loaded has it.
+pub(crate) fn variable(name: &CStr) -> Option<Word> {
+    // The program's own search order: variables may have been copied into the executable.
+    // SAFETY: `name` is a C string; a look-up has no other conditions.
+    let place = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    let place = if place.is_null() { in_library(name) } else { place };
+    (!place.is_null()).then(|| place.addr())
+}
+
+/// The function `name` behind this library in the search order.
+///
+/// # Safety
+/// `F` is the type of a pointer to that function.
+pub(crate) unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
+    // SAFETY: as above.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    let place = if next.is_null() { in_library(name) } else { next };
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: the caller vouches that `F` is a pointer to the function at `place`, which is not null.
+    (!place.is_null()).then(|| unsafe { std::mem::transmute_copy(&place) })
+}
+
+/// The symbol in an MPI library that is loaded out of the search order's sight, as interpreters do with their modules.
+fn in_library(name: &CStr) -> *mut c_void {
+    const LIBRARIES: [&CStr; 5] =
+        [c"libmpi_abi.so.0", c"libmpi_abi.so.1", c"libmpi.so.40", c"libmpi.so.12", c"libmpich.so.12"];
+    for library in LIBRARIES {
+        // SAFETY: the library is not loaded by this, so no code of it runs here.
+        let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if handle.is_null() {
+            continue;
+        }
+        // SAFETY: the handle is open.
+        let place = unsafe { libc::dlsym(handle, name.as_ptr()) };
+        if !place.is_null() {
+            return place; // and the library stays
+        }
+    }
+    ptr::null_mut()
+}
+
+/// The handle that stands in the program's memory.
+///
+/// # Safety
+/// There is one at `place`.
+pub(crate) unsafe fn handle_at(place: *const Word, flavour: Flavour) -> Word {
+    if flavour == Flavour::Mpich {
+        // SAFETY: as the caller vouches; a handle of this interface has 32 bits.
+        return unsafe { place.cast::<u32>().read() } as Word;
+    }
+    // SAFETY: as the caller vouches.
+    unsafe { place.read() }
+}
+
+/// The library's function of this name and type, looked up when it is first needed: older libraries lack it, and then no
+/// program calls it.
+macro_rules! theirs {
+    ($name:literal, $kind:ty) => {{
+        static FUNCTION: std::sync::OnceLock<$kind> = std::sync::OnceLock::new();
+        *FUNCTION.get_or_init(|| {
+            // SAFETY: the MPI standard gives the function of this name this type.
+            let found = unsafe { $crate::real::function::<$kind>($name) };
+            found.unwrap_or_else(|| $crate::real::lacks($name))
+        })
+    }};
+}
+
+pub(crate) use theirs;
+
+/// Ends a program whose MPI library lacks a function that it calls.
+#[cold]
+pub(crate) fn lacks(name: &CStr) -> ! {
+    eprintln!("libhan_mpi: no MPI library in this process has {}", name.to_string_lossy());
+    std::process::exit(1)
+}

@@ -1,0 +1,258 @@
+//! Collectives under way: requests that belong to the MPI library and are completed by this one.
+//!
+//! The handle that the program gets is a receive from this rank itself, on a communicator that nobody else knows, and
+//! the message comes when the collective is complete. A persistent collective has a persistent receive. So arrays of
+//! requests of all kinds, statuses, freeing and starting again are the MPI's own business; what this library adds is that
+//! its operations go on whenever the program asks for any request ([`completion`](crate::completion)) or waits in another
+//! call of the MPI ([`waiting`](crate::waiting)).
+//!
+//! Beginning must not wait for others, so a communicator that han has not joined yet is not joined for it: until a
+//! blocking collective has seen to that, its calls are the MPI's.
+#![allow(unsafe_code)] // Calls the MPI library.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use han::RawRequest;
+
+use crate::abi::{Abi, Flavour, Word};
+use crate::arguments::{Kept, Prepared};
+use crate::gate;
+use crate::process::{Ours, Process};
+use crate::real::{SUCCESS, handle_at, real, theirs};
+use crate::report::Collective;
+use crate::rules::Why;
+
+/// Collectives under way in this process.
+static PENDING: AtomicUsize = AtomicUsize::new(0);
+/// Whether the program has made a persistent collective that is carried out here.
+static ANY_PERSISTENT: AtomicBool = AtomicBool::new(false);
+
+/// Whether there is anything to go on with.
+#[inline]
+pub(crate) fn any() -> bool {
+    PENDING.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a request may be a persistent collective's.
+#[inline]
+pub(crate) fn any_persistent() -> bool {
+    ANY_PERSISTENT.load(Ordering::Relaxed)
+}
+
+/// What the library keeps of requests.
+pub(crate) struct Requests {
+    pending: RefCell<Vec<Pending>>,
+    persistent: RefCell<HashMap<Word, Rc<Persistent>>>,
+    /// A duplicate of `MPI_COMM_SELF`.
+    silent: Word,
+    byte: Word,
+    flavour: Flavour,
+    /// Tags that were used and are free again, and the first that was never used.
+    free_tags: RefCell<Vec<c_int>>,
+    next_tag: Cell<c_int>,
+}
+
+/// A collective under way.
+struct Pending {
+    request: RawRequest,
+    kept: Kept,
+    /// The program's communicator.
+    comm: Word,
+    tag: c_int,
+    /// The tag stays with a persistent request.
+    is_persistent: bool,
+    collective: Collective,
+    bytes: usize,
+    since: Instant,
+}
+
+/// From the arguments that a persistent collective was made with to a call.
+pub(crate) type Prepare = Box<dyn Fn(&Process, &Ours) -> Result<Prepared, Why>>;
+
+/// How a persistent collective is begun each time.
+pub(crate) struct Persistent {
+    pub(crate) collective: Collective,
+    pub(crate) ours: Rc<Ours>,
+    pub(crate) prepare: Prepare,
+    tag: c_int,
+}
+
+/// Goes on with everything that is under way; gives the error code of what has failed.
+pub(crate) fn advance() -> c_int {
+    if !any() {
+        return SUCCESS;
+    }
+    gate::inside(|process| process.requests.advance(process)).unwrap_or(SUCCESS)
+}
+
+type Isend = unsafe extern "C" fn(*const c_void, c_int, Word, c_int, c_int, Word) -> c_int;
+type Irecv = unsafe extern "C" fn(*mut c_void, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
+
+impl Requests {
+    pub(crate) fn new(abi: &Abi) -> Result<Self, String> {
+        let mut silent: Word = 0;
+        // SAFETY: MPI is initialised, and there is room for a handle.
+        match unsafe { (real().comm_dup)(abi.comm_self, &raw mut silent) } {
+            SUCCESS => Ok(Self {
+                pending: RefCell::default(),
+                persistent: RefCell::default(),
+                silent,
+                byte: abi.byte,
+                flavour: abi.flavour,
+                free_tags: RefCell::default(),
+                next_tag: Cell::new(0),
+            }),
+            code => Err(format!("MPI_Comm_dup returned error {code}")),
+        }
+    }
+
+    /// Begins a call of `ours`, completing `request`; gives the code to return.
+    pub(crate) fn begin(
+        &self,
+        process: &Process,
+        collective: Collective,
+        ours: &Ours,
+        prepared: Prepared,
+        request: *mut Word,
+    ) -> c_int {
+        let tag = self.take_tag();
+        let receive = theirs!(c"PMPI_Irecv", Irecv);
+        // SAFETY: the program gives room for a handle; no bytes are received.
+        let code = unsafe { receive(ptr::null_mut(), 0, self.byte, 0, tag, self.silent, request) };
+        if code != SUCCESS {
+            return code;
+        }
+        self.start(process, collective, ours, prepared, (tag, false))
+    }
+
+    /// Begins a call whose receive is there, under that tag; whether the tag stays with a persistent request.
+    fn start(
+        &self,
+        process: &Process,
+        collective: Collective,
+        ours: &Ours,
+        prepared: Prepared,
+        (tag, is_persistent): (c_int, bool),
+    ) -> c_int {
+        let (since, bytes) = (Instant::now(), prepared.call.bytes());
+        let Prepared { call, mut kept } = prepared;
+        if let Kept::Packed(packed) = &mut kept {
+            // The program may free datatype and communicator as soon as the operation is under way.
+            packed.outlive(self.silent);
+        }
+        match ours.communicator.start(call) {
+            Ok(request) => {
+                let comm = ours.handle;
+                let pending = Pending { request, kept, comm, tag, is_persistent, collective, bytes, since };
+                self.pending.borrow_mut().push(pending);
+                PENDING.fetch_add(1, Ordering::Relaxed);
+                SUCCESS
+            }
+            Err(error) => {
+                self.complete(tag, is_persistent);
+                process.errors.raise(ours.handle, &error)
+            }
+        }
+    }
+
+    /// Makes a persistent request of a collective that `prepare` prepares each time.
+    pub(crate) fn make_persistent(
+        &self,
+        collective: Collective,
+        ours: Rc<Ours>,
+        prepare: Prepare,
+        request: *mut Word,
+    ) -> c_int {
+        let tag = self.take_tag();
+        let receive = theirs!(c"PMPI_Recv_init", Irecv);
+        // SAFETY: as in `begin`.
+        let code = unsafe { receive(ptr::null_mut(), 0, self.byte, 0, tag, self.silent, request) };
+        if code == SUCCESS {
+            // SAFETY: the MPI library has stored a handle there.
+            let handle = unsafe { handle_at(request, self.flavour) };
+            self.persistent.borrow_mut().insert(handle, Rc::new(Persistent { collective, ours, prepare, tag }));
+            ANY_PERSISTENT.store(true, Ordering::Relaxed);
+        }
+        code
+    }
+
+    /// Begins the persistent collective of a handle once more, if it is one; its receive has been started.
+    pub(crate) fn start_again(&self, process: &Process, handle: Word) -> c_int {
+        let Some(persistent) = self.persistent.borrow().get(&handle).map(Rc::clone) else { return SUCCESS };
+        let Persistent { collective, ours, prepare, tag } = &*persistent;
+        match prepare(process, ours) {
+            Ok(prepared) => self.start(process, *collective, ours, prepared, (*tag, true)),
+            Err(_) => {
+                // It could be prepared when it was made.
+                self.complete(*tag, true);
+                process.abi.err_other
+            }
+        }
+    }
+
+    /// Forgets the persistent collective of a handle, which the program frees.
+    pub(crate) fn forget(&self, handle: Word) {
+        if let Some(persistent) = self.persistent.borrow_mut().remove(&handle) {
+            self.free_tags.borrow_mut().push(persistent.tag);
+        }
+    }
+
+    /// Goes on with every operation; gives the code of the first that has failed.
+    fn advance(&self, process: &Process) -> c_int {
+        let mut failed = SUCCESS;
+        let mut place = 0;
+        while place < self.pending.borrow().len() {
+            let tested = self.pending.borrow_mut()[place].request.test();
+            if let Ok(false) = tested {
+                place += 1;
+                continue;
+            }
+            let done = self.pending.borrow_mut().remove(place);
+            PENDING.fetch_sub(1, Ordering::Relaxed);
+            if let (Ok(_), Kept::Packed(mut packed)) = (&tested, done.kept) {
+                packed.finish();
+            }
+            self.complete(done.tag, done.is_persistent);
+            match tested {
+                Ok(_) => {
+                    if let Some(report) = &process.report {
+                        report.taken(done.collective, done.bytes, done.since);
+                    }
+                }
+                Err(error) => {
+                    let code = process.errors.raise(done.comm, &error);
+                    failed = if failed == SUCCESS { code } else { failed };
+                }
+            }
+        }
+        failed
+    }
+
+    /// Sends the message that completes the request of a tag.
+    fn complete(&self, tag: c_int, is_persistent: bool) {
+        let send = theirs!(c"PMPI_Send", Isend);
+        // SAFETY: no bytes are sent, to a receive of this rank that is there already, so this waits for nobody.
+        unsafe { send(ptr::null(), 0, self.byte, 0, tag, self.silent) };
+        if !is_persistent {
+            self.free_tags.borrow_mut().push(tag);
+        }
+    }
+
+    fn take_tag(&self) -> c_int {
+        let next = || self.next_tag.replace(self.next_tag.get() + 1);
+        self.free_tags.borrow_mut().pop().unwrap_or_else(next)
+    }
+
+    /// Gives everything back. What a program has not completed before it ends MPI is nobody's any more.
+    pub(crate) fn end(mut self) {
+        PENDING.store(0, Ordering::Relaxed);
+        // SAFETY: it was made in `new`, and nobody uses it any more; the MPI keeps it while a receive is posted.
+        unsafe { (real().comm_free)(&raw mut self.silent) };
+    }
+}

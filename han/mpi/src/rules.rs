@@ -1,0 +1,212 @@
+//! What is passed on to the MPI library although it could be carried out here.
+//!
+//! A rule is a word such as `allreduce:ranks=2..4:bytes=..64:nodes=several:mpi=openmpi`: a collective, or `all`, and
+//! bounds, all of which must hold. [`MEASURED`] has those of the cases in which an MPI was measured to be faster;
+//! `HAN_MPI_PASS` takes their place.
+
+use std::env;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use crate::report::Collective;
+
+/// Where an MPI was measured to be faster than han, on which machine: `benches/baselines`.
+const MEASURED: &[&str] = &[];
+
+/// Calls that go on before a communicator is made here: that takes as long as many of them.
+const AFTER: u32 = 16;
+
+/// Why a call goes on to the MPI library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Why {
+    /// Between two groups of ranks.
+    Intercommunicator,
+    /// Nobody to communicate with.
+    OneRank,
+    /// Some ranks are not in this program's `MPI_COMM_WORLD`.
+    OtherWorld,
+    /// The communicator has not had enough calls to be worth its start.
+    Young,
+    /// No shared memory or no network for this communicator.
+    NoMemory,
+    /// No data.
+    Empty,
+    /// Arguments that are no valid call: the MPI reports them.
+    Arguments,
+    /// A datatype that cannot be reduced here.
+    Datatype,
+    /// An operator that is not defined for the datatype here.
+    Operator,
+    /// The MPI is faster, as was measured, or the user says so.
+    Rule,
+}
+
+impl Why {
+    /// All of them, with their words in the report.
+    pub(crate) const ALL: [(Self, &'static str); 10] = [
+        (Self::Intercommunicator, "intercommunicator"),
+        (Self::OneRank, "one rank"),
+        (Self::OtherWorld, "ranks of several worlds"),
+        (Self::Young, "new communicator"),
+        (Self::NoMemory, "no memory or network"),
+        (Self::Empty, "no data"),
+        (Self::Arguments, "arguments"),
+        (Self::Datatype, "datatype"),
+        (Self::Operator, "operator"),
+        (Self::Rule, "rule"),
+    ];
+}
+
+/// What the user has set for this library alone, the same on all ranks.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    /// Calls of a communicator that are passed on before it is worth making one here.
+    pub(crate) after: u32,
+    /// A table of what was done is wanted at the end.
+    pub(crate) report: bool,
+    pass: Vec<String>,
+    rules: Vec<Rule>,
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { after, report, pass, .. } = self;
+        write!(f, "HAN_MPI_AFTER={after} HAN_MPI_PASS={} HAN_MPI_REPORT={}", pass.join(","), u8::from(*report))
+    }
+}
+
+/// Calls that are passed on.
+#[derive(Debug, PartialEq, Eq)]
+struct Rule {
+    /// All collectives, if none.
+    collective: Option<Collective>,
+    ranks: RangeInclusive<usize>,
+    bytes: RangeInclusive<usize>,
+    /// Any number of nodes, if none.
+    several_nodes: Option<bool>,
+    /// Part of the MPI library's name in lower case; of any, if empty.
+    mpi: String,
+}
+
+/// By collective: lengths in bytes that are passed on.
+pub(crate) type Passed = [Vec<RangeInclusive<usize>>; Collective::ALL.len()];
+
+impl Rules {
+    /// Reads `HAN_MPI_AFTER`, `HAN_MPI_PASS` and `HAN_MPI_REPORT`.
+    pub(crate) fn from_environment() -> Result<Self, String> {
+        let variable = |name| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        let rules = Self::read(variable("HAN_MPI_AFTER").as_deref(), variable("HAN_MPI_PASS").as_deref())?;
+        let report = match variable("HAN_MPI_REPORT").as_deref() {
+            None | Some("" | "0") => false,
+            Some("1") => true,
+            Some(other) => return Err(format!("HAN_MPI_REPORT={other}: expected 0 or 1")),
+        };
+        Ok(Self { report, ..rules })
+    }
+
+    fn read(after: Option<&str>, pass: Option<&str>) -> Result<Self, String> {
+        let after = after.map(|value| {
+            value
+                .parse()
+                .map_err(|_| format!("HAN_MPI_AFTER={value}: expected a number of calls, for instance {AFTER}"))
+        });
+        let words: Vec<&str> = pass.map_or(MEASURED.to_vec(), |words| words.split(',').map(str::trim).collect());
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let rules = words.iter().map(|word| Rule::parse(word)).collect::<Result<_, _>>()?;
+        let pass = words.into_iter().map(str::to_owned).collect();
+        Ok(Self { after: after.unwrap_or(Ok(AFTER))?, report: false, pass, rules })
+    }
+
+    /// What is passed on of a communicator's calls; `mpi` is the library's name.
+    pub(crate) fn of(&self, ranks: usize, several_nodes: bool, mpi: &str) -> Passed {
+        let holds = |rule: &&Rule| {
+            rule.ranks.contains(&ranks)
+                && rule.several_nodes.is_none_or(|several| several == several_nodes)
+                && mpi.to_lowercase().replace(' ', "").contains(&rule.mpi)
+        };
+        let rules: Vec<&Rule> = self.rules.iter().filter(holds).collect();
+        Collective::ALL.map(|(collective, _)| {
+            let of_it = rules.iter().filter(|rule| rule.collective.is_none_or(|only| only == collective));
+            of_it.map(|rule| rule.bytes.clone()).collect()
+        })
+    }
+}
+
+impl Rule {
+    fn parse(word: &str) -> Result<Self, String> {
+        let bad = |part: &str, valid: &str| format!("HAN_MPI_PASS: {word}: {part:?} is not {valid}");
+        let names = || Collective::ALL.map(|(_, name)| name).join(", ");
+        let mut parts = word.split(':');
+        let name = parts.next().unwrap_or_default();
+        let collective = Collective::ALL.iter().find(|(_, known)| *known == name).map(|(known, _)| *known);
+        if collective.is_none() && name != "all" {
+            return Err(bad(name, &format!("a collective: all, {}", names())));
+        }
+        let mut rule =
+            Self { collective, ranks: 0..=usize::MAX, bytes: 0..=usize::MAX, several_nodes: None, mpi: String::new() };
+        for part in parts {
+            match part.split_once('=') {
+                Some(("ranks", value)) => rule.ranks = range(value).ok_or_else(|| bad(part, RANGES))?,
+                Some(("bytes", value)) => rule.bytes = range(value).ok_or_else(|| bad(part, RANGES))?,
+                Some(("nodes", "one")) => rule.several_nodes = Some(false),
+                Some(("nodes", "several")) => rule.several_nodes = Some(true),
+                Some(("mpi", value)) => rule.mpi = value.to_lowercase(),
+                _ => return Err(bad(part, "ranks=2..4, bytes=..64, nodes=one, nodes=several or mpi=NAME")),
+            }
+        }
+        Ok(rule)
+    }
+}
+
+const RANGES: &str = "a number or a range such as 2..4, ..64 or 65536..";
+
+/// `7`, `2..4` (both included), `..4` or `2..`.
+fn range(text: &str) -> Option<RangeInclusive<usize>> {
+    let Some((first, last)) = text.split_once("..") else {
+        let only = text.parse().ok()?;
+        return Some(only..=only);
+    };
+    let number = |text: &str, open: usize| if text.is_empty() { Some(open) } else { text.parse().ok() };
+    Some(number(first, 0)?..=number(last, usize::MAX)?)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_is_understood() {
+        assert!(Rules::read(None, None).is_ok());
+    }
+
+    #[test]
+    fn rules_hold_where_all_their_bounds_do() {
+        let text = "allreduce:ranks=2..4:bytes=..64:nodes=several:mpi=openmpi, all:bytes=1000..,barrier:ranks=8";
+        let rules = Rules::read(Some("7"), Some(text)).unwrap();
+        assert_eq!(rules.after, 7);
+        let all = 1000..=usize::MAX;
+        let found = |ranks, several, mpi| rules.of(ranks, several, mpi);
+        assert_eq!(found(3, true, "Open MPI v5.0.11")[3], [0..=64, all.clone()]);
+        for other in [found(5, true, "Open MPI"), found(3, false, "Open MPI"), found(3, true, "MPICH")] {
+            assert_eq!(other, [const { Vec::new() }; 4].map(|_: Vec<()>| vec![all.clone()]));
+        }
+        assert_eq!(found(8, false, "MPICH")[0], [all, 0..=usize::MAX]);
+        assert_eq!(Rules::read(None, Some("")).unwrap().of(2, false, "MPICH"), Passed::default());
+    }
+
+    #[test]
+    fn mistakes_are_answered_with_what_is_valid() {
+        for (text, expected) in [
+            ("scan", "all, barrier, bcast, reduce, allreduce"),
+            ("bcast:bytes=a", "2..4"),
+            ("bcast:ranks", "ranks=2..4"),
+            ("bcast:nodes=2", "nodes=one"),
+        ] {
+            let error = Rules::read(None, Some(text)).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        assert!(Rules::read(Some("few"), None).unwrap_err().contains("HAN_MPI_AFTER=few"));
+    }
+}

@@ -1,0 +1,103 @@
+//! The library under MPI programs: compiled for Debian's MPICH, started by its `mpiexec`, with and without it.
+//!
+//! A tool that is missing fails these tests with a hint at `make deps`. Other MPIs: `make check-mpi`.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use program::{Run, compile};
+
+#[test]
+fn every_collective_however_it_is_described() {
+    let program = compile("collectives.c", &[]);
+    for ranks in 1..=4 {
+        Run::of(&program, ranks).passes();
+        Run::of(&program, ranks).with("HAN_MPI_AFTER", "0").passes();
+    }
+}
+
+#[test]
+fn what_was_done_is_reported() {
+    let program = compile("collectives.c", &[]);
+    let run = Run::of(&program, 3).with("HAN_MPI_REPORT", "1").with("HAN_MPI_AFTER", "4");
+    let report = run.passes();
+    // 7 lengths and one barrier; a bcast is never left to the MPI on the world.
+    let world = |line: &str| report.line(line).taken;
+    assert_eq!((world("barrier"), world("reduce")), (3, 21));
+    assert!(world("bcast") >= 30 && world("allreduce") >= 51, "{}", report.text);
+    assert_eq!(report.line("reduce").bytes, 21 * 8 * (1 + 8 + 64 + 512 + 4096 + 32768 + 262_144) / 7);
+    let reasons = &report.line("allreduce").reasons;
+    // Two ranks of three are alone every now and then; the intercommunicator is everybody's.
+    for reason in ["new communicator: ", "one rank: ", "intercommunicator: 3"] {
+        assert!(reasons.contains(reason), "{}", report.text);
+    }
+}
+
+#[test]
+fn messages_go_on_while_a_rank_waits() {
+    let program = compile("progress.c", &[]);
+    for ranks in 2..=3 {
+        Run::of(&program, ranks).passes();
+    }
+}
+
+#[test]
+fn threads_have_collectives_at_the_same_time() {
+    let program = compile("threads.c", &["-pthread"]);
+    Run::of(&program, 2).with("HAN_MPI_AFTER", "1").passes();
+}
+
+#[test]
+fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
+    let program = compile("errors.c", &[]);
+    let classes = |run: Run| {
+        let text = run.passes().text;
+        text.lines().filter(|line| line.starts_with("class")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let alone = classes(Run::of(&program, 2).alone());
+    assert_eq!(alone.len(), 9);
+    assert_eq!(classes(Run::of(&program, 2)), alone);
+    let text = Run::of(&program, 2).argument("disagree").passes().text;
+    let (max, sum) = ("allreduce(count 1, i32, max)", "allreduce(count 1, i32, sum)");
+    assert!(text.contains("mismatched collective") && text.contains(max) && text.contains(sum), "{text}");
+}
+
+#[test]
+fn rules_leave_calls_to_the_mpi() {
+    let program = compile("collectives.c", &[]);
+    let rules = "bcast, reduce:bytes=100.., barrier:ranks=3.., allreduce:mpi=intel";
+    let report = Run::of(&program, 2).with("HAN_MPI_PASS", rules).with("HAN_MPI_REPORT", "1").passes();
+    let taken = |line: &str| report.line(line).taken;
+    assert_eq!((taken("barrier"), taken("bcast"), taken("reduce")), (2, 0, 4), "{}", report.text);
+    assert!(taken("allreduce") > 28, "{}", report.text);
+    assert_eq!(report.line("reduce").reasons, "rule: 10");
+}
+
+#[test]
+fn wrong_settings_end_the_program_with_the_valid_ones() {
+    let program = compile("errors.c", &[]);
+    for (name, value, expected) in [
+        ("HAN_MPI_PASS", "bcats", "all, barrier, bcast, reduce, allreduce"),
+        ("HAN_MPI_AFTER", "soon", "HAN_MPI_AFTER=soon"),
+        ("HAN_MPI_REPORT", "yes", "expected 0 or 1"),
+        ("HAN_SET", "chunk=1", "chunk_bytes"),
+    ] {
+        let text = Run::of(&program, 2).with(name, value).fails();
+        assert!(text.contains(expected), "{name}={value}: {text}");
+    }
+}
+
+#[test]
+fn switched_off_it_does_nothing() {
+    let program = compile("collectives.c", &[]);
+    let text = Run::of(&program, 2).with("HAN_MPI", "0").with("HAN_MPI_REPORT", "1").passes().text;
+    assert!(!text.contains("han:"), "{text}");
+}
+
+#[test]
+fn fortran_programs_come_here_too() {
+    let program = program::compile_with("mpifort.mpich", "fortran/collectives.f90", &[]);
+    let report = Run::of(&program, 3).with("HAN_MPI_REPORT", "1").passes();
+    let taken = ["barrier", "bcast", "reduce", "allreduce"].map(|line| report.line(line).taken);
+    assert_eq!(taken, [3, 3, 3, 12], "{}", report.text);
+}
