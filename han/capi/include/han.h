@@ -103,7 +103,7 @@ enum han_error {
     HAN_ERR_THREAD = 12,         /* another han call is in progress */
     HAN_ERR_CONFIG = 13,         /* a bad value in the environment; the message lists the valid ones */
     HAN_ERR_BOOTSTRAP = 14,      /* the ranks could not find each other */
-    HAN_ERR_PEER_DIED = 15,      /* a rank ended without han_finalize */
+    HAN_ERR_PEER_DIED = 15,      /* a rank ended without han_finalize, or cannot be reached */
     HAN_ERR_MISMATCH = 16,       /* the ranks disagree on what is being done */
     HAN_ERR_ABORTED = 17,        /* a rank called han_abort, or the job is being ended */
     HAN_ERR_TIMEOUT = 18,        /* a wait exceeded the configured limit */
@@ -143,7 +143,7 @@ typedef int (*han_allgather_function)(const void *send, size_t bytes, void *recv
  */
 int han_init_oob(int rank, int size, han_allgather_function allgather, void *ctx);
 
-/* *flag = 1 between a successful han_init and han_finalize, else 0. */
+/* *flag = 1 between a successful han_init and han_finalize, else 0; also 0 in a forked child, which is no rank. */
 int han_initialized(int *flag);
 
 /*

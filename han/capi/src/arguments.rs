@@ -43,16 +43,19 @@ pub(crate) fn datatype(code: c_int) -> Outcome<Datatype> {
     }
 }
 
+/// What becomes of a call.
+pub(crate) type Then<'a> = &'a mut dyn FnMut(&Call<'static>) -> Outcome;
+
 /// `han_bcast`'s arguments as a call.
-#[inline(always)] // a call is 72 bytes: built in place, not returned
-pub(crate) fn bcast(comm: &Communicator, buffer: Target, extent: Extent, root: c_int) -> Outcome<Call<'static>> {
+#[inline(always)] // a call is 72 bytes: used where it was built, not returned
+pub(crate) fn bcast(comm: &Communicator, buffer: Target, extent: Extent, root: c_int, then: Then<'_>) -> Outcome {
     let (datatype, bytes) = extent.check()?;
     let root = self::root(comm, root)?;
     let buffer = buffer.address();
     needed(buffer, bytes, "buffer")?;
     // SAFETY: the C caller vouches for `count` elements at `buffer` and leaves them alone until the
     // operation is complete.
-    Ok(unsafe { Call::bcast_raw(buffer, extent.count, datatype, root) })
+    then(&unsafe { Call::bcast_raw(buffer, extent.count, datatype, root) })
 }
 
 /// `han_reduce`'s arguments as a call.
@@ -62,18 +65,45 @@ pub(crate) fn reduce(
     comm: &Communicator,
     buffers: (Source, Target),
     extent: Extent,
-    op: Handle<UserOperator>,
-    root: c_int,
-) -> Outcome<Call<'static>> {
+    (op, root): (Handle<UserOperator>, c_int),
+    then: Then<'_>,
+) -> Outcome {
+    let (datatype, _) = extent.check()?;
+    match builtin(op, datatype) {
+        Some(operator) => reduce_by(comm, buffers, extent, (Op::Builtin(operator), root), then),
+        None => reduce_by_rare(process, comm, buffers, extent, (op, root), then),
+    }
+}
+
+#[inline(never)]
+fn reduce_by_rare(
+    process: &Process,
+    comm: &Communicator,
+    buffers: (Source, Target),
+    extent: Extent,
+    (op, root): (Handle<UserOperator>, c_int),
+    then: Then<'_>,
+) -> Outcome {
+    let op = rare_operator(process, op, datatype(extent.datatype)?)?;
+    reduce_by(comm, buffers, extent, (op, root), then)
+}
+
+#[inline(always)]
+fn reduce_by(
+    comm: &Communicator,
+    buffers: (Source, Target),
+    extent: Extent,
+    (op, root): (Op, c_int),
+    then: Then<'_>,
+) -> Outcome {
     let (datatype, bytes) = extent.check()?;
-    let op = operator(process, op, datatype)?;
     let root = self::root(comm, root)?;
     let (send, recv) = (buffers.0.address(), buffers.1.address());
     if comm.rank() == root {
         let send = input(send, recv, bytes)?;
         // SAFETY: the C caller vouches for `count` elements at both buffers, which do not overlap, and
         // leaves them alone until the operation is complete.
-        return Ok(unsafe { Call::reduce_raw(send, recv, extent.count, datatype, op, root) });
+        return then(&unsafe { Call::reduce_raw(send, recv, extent.count, datatype, op, root) });
     }
     if send.addr() == IN_PLACE {
         let why = "sendbuf is HAN_IN_PLACE on a rank that is not the root";
@@ -81,7 +111,7 @@ pub(crate) fn reduce(
     }
     needed(send, bytes, "sendbuf")?;
     // SAFETY: as above for `send`. `recv` is null: off the root, `han.h` says, it is not used.
-    Ok(unsafe { Call::reduce_raw(send, ptr::null_mut(), extent.count, datatype, op, root) })
+    then(&unsafe { Call::reduce_raw(send, ptr::null_mut(), extent.count, datatype, op, root) })
 }
 
 /// `han_allreduce`'s arguments as a call.
@@ -91,22 +121,52 @@ pub(crate) fn allreduce(
     buffers: (Source, Target),
     extent: Extent,
     op: Handle<UserOperator>,
-) -> Outcome<Call<'static>> {
+    then: Then<'_>,
+) -> Outcome {
+    let (datatype, _) = extent.check()?;
+    match builtin(op, datatype) {
+        Some(operator) => allreduce_by(buffers, extent, Op::Builtin(operator), then),
+        None => allreduce_by_rare(process, buffers, extent, op, then),
+    }
+}
+
+#[inline(never)]
+fn allreduce_by_rare(
+    process: &Process,
+    buffers: (Source, Target),
+    extent: Extent,
+    op: Handle<UserOperator>,
+    then: Then<'_>,
+) -> Outcome {
+    let op = rare_operator(process, op, datatype(extent.datatype)?)?;
+    allreduce_by(buffers, extent, op, then)
+}
+
+#[inline(always)]
+fn allreduce_by(buffers: (Source, Target), extent: Extent, op: Op, then: Then<'_>) -> Outcome {
     let (datatype, bytes) = extent.check()?;
-    let op = operator(process, op, datatype)?;
     let recv = buffers.1.address();
     let send = input(buffers.0.address(), recv, bytes)?;
     // SAFETY: the C caller vouches for `count` elements at both buffers, which do not overlap, and
     // leaves them alone until the operation is complete.
-    Ok(unsafe { Call::allreduce_raw(send, recv, extent.count, datatype, op) })
+    then(&unsafe { Call::allreduce_raw(send, recv, extent.count, datatype, op) })
 }
 
-/// The operator of a handle, if it is defined for the datatype.
+/// The predefined operator of a handle, if it is one that is defined for the datatype.
 #[inline]
-fn operator(process: &Process, handle: Handle<UserOperator>, datatype: Datatype) -> Outcome<Op> {
+fn builtin(handle: Handle<UserOperator>, datatype: Datatype) -> Option<Operator> {
+    predefined(handle).filter(|operator| Op::Builtin(*operator).is_defined_for(datatype))
+}
+
+#[inline]
+fn predefined(handle: Handle<UserOperator>) -> Option<Operator> {
     // HAN_SUM is 1, so that no predefined operator is the null handle.
-    let builtin = u8::try_from(handle.bits().wrapping_sub(1)).ok().and_then(Operator::from_code);
-    let op = match builtin {
+    u8::try_from(handle.bits().wrapping_sub(1)).ok().and_then(Operator::from_code)
+}
+
+/// A user's operator; or what is wrong with the handle, or the datatype.
+fn rare_operator(process: &Process, handle: Handle<UserOperator>, datatype: Datatype) -> Outcome<Op> {
+    let op = match predefined(handle) {
         Some(operator) => Op::Builtin(operator),
         None => match process.operators.get(handle) {
             Some(user) => Op::User(user.clone()),
@@ -133,7 +193,7 @@ fn root(comm: &Communicator, root: c_int) -> Outcome<usize> {
 }
 
 /// Where the input of a reduction with a result here is: null for in place, as [`Call`] has it.
-#[inline]
+#[inline(always)]
 fn input(send: *const u8, recv: *mut u8, bytes: usize) -> Outcome<*const u8> {
     needed(recv, bytes, "recvbuf")?;
     if send.addr() == IN_PLACE {
@@ -147,7 +207,7 @@ fn input(send: *const u8, recv: *mut u8, bytes: usize) -> Outcome<*const u8> {
 }
 
 /// An error if there are bytes to transfer and the buffer cannot be one.
-#[inline]
+#[inline(always)]
 fn needed(buffer: *const u8, bytes: usize, name: &str) -> Outcome {
     if bytes == 0 {
         return Ok(());

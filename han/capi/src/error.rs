@@ -85,19 +85,23 @@ impl From<han::Error> for Failure {
 }
 
 fn code_of(error: &han::Error) -> Code {
+    use net_fabric::Error as Net;
     use shm_core::Error as Node;
     match error {
         han::Error::Config(_) => Code::Config,
         han::Error::Bootstrap(_) | han::Error::Node(Node::Startup(_)) => Code::Bootstrap,
         han::Error::InUse(_) => Code::Thread,
-        han::Error::Node(Node::InvalidArgument(_)) => Code::Arg,
-        han::Error::Node(Node::PeerDied { .. }) => Code::PeerDied,
-        han::Error::Node(Node::Mismatch(_)) => Code::Mismatch,
-        han::Error::Node(Node::Aborted { .. }) => Code::Aborted,
-        han::Error::Node(Node::Timeout(_)) => Code::Timeout,
-        han::Error::Node(Node::System { .. } | Node::Unreachable { .. }) => Code::System,
+        han::Error::Node(Node::InvalidArgument(_)) | han::Error::Network(Net::InvalidArgument(_)) => Code::Arg,
+        // Over the network, one that is dead and one that cannot be reached look alike.
+        han::Error::Node(Node::PeerDied { .. }) | han::Error::Network(Net::Unreachable { .. }) => Code::PeerDied,
+        han::Error::Node(Node::Mismatch(_)) | han::Error::Network(Net::Mismatch(_) | Net::Length { .. }) => {
+            Code::Mismatch
+        }
+        han::Error::Node(Node::Aborted { .. }) | han::Error::Network(Net::Aborted { .. }) => Code::Aborted,
+        han::Error::Node(Node::Timeout(_)) | han::Error::Network(Net::Timeout(_)) => Code::Timeout,
+        han::Error::Node(Node::System { .. } | Node::Unreachable { .. }) | han::Error::Network(_) => Code::System,
         han::Error::Node(Node::NoMemory { .. }) => Code::NoMemory,
-        // SeveralNodes, and errors that the crates below gain later.
+        // Errors that the crates below gain later.
         _ => Code::Unsupported,
     }
 }

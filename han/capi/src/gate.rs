@@ -1,7 +1,7 @@
 //! The door through which every exported function enters: one call at a time, and no way out by
 //! unwinding.
 //!
-//! C has no value that could own a [`Process`](crate::process::Process), so it lives in a static here:
+//! C has no value that could own a [`Process`], so it lives in a static here:
 //! with the table for `fork` of `shm-core` the only state of the project that belongs to the whole process. `Context` and `Communicator` are
 //! neither `Send` nor `Sync`; what makes them usable from C's threads all the same is that the phase
 //! below is a lock that is only ever tried:
@@ -18,6 +18,7 @@ use crate::process::Process;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Before `han_init`.
@@ -32,6 +33,8 @@ const BUSY: u8 = 3;
 const FINALIZED: u8 = 4;
 /// A call has panicked; its process state is not touched any more.
 const BROKEN: u8 = 5;
+/// This process is a forked child of a rank: the state is a copy of its parent's, who is the rank.
+const FORKED: u8 = 6;
 
 struct Gate {
     phase: AtomicU8,
@@ -47,6 +50,13 @@ struct Gate {
 unsafe impl Sync for Gate {}
 
 static GATE: Gate = Gate { phase: AtomicU8::new(ASLEEP), process: UnsafeCell::new(None) };
+
+/// In a forked child: what it did with the copy of the state would be done in its parent's name.
+extern "C" fn leave_to_parent() {
+    if matches!(GATE.phase.load(Ordering::Relaxed), STARTING | READY | BUSY) {
+        GATE.phase.store(FORKED, Ordering::Relaxed);
+    }
+}
 
 /// Runs the body of an exported function on the process state; gives the code to return.
 #[inline]
@@ -72,6 +82,10 @@ pub(crate) fn call(function: &'static str, body: impl FnOnce(&mut Process) -> Ou
 
 /// Starts the process; the phase stays `ASLEEP` if that fails, so that it may be tried again.
 pub(crate) fn start(function: &'static str, body: impl FnOnce() -> Outcome<Process>) -> c_int {
+    static FORKS_ARE_SEEN: OnceLock<bool> = OnceLock::new();
+    if !FORKS_ARE_SEEN.get_or_init(|| shm_core::sys::fork::in_children(leave_to_parent)) {
+        return report(function, &Failure::new(Code::NoMemory, "pthread_atfork is refused"));
+    }
     match enter(ASLEEP, STARTING) {
         Ok(()) => {}
         Err(ASLEEP | STARTING) => return refuse(function, STARTING),
@@ -164,6 +178,7 @@ fn refuse(function: &'static str, found: u8) -> c_int {
     let (code, why) = match found {
         ASLEEP => (Code::NotInitialized, "han is not initialized; call han_init first"),
         FINALIZED => (Code::NotInitialized, "han_finalize has been called; han has ended"),
+        FORKED => (Code::NotInitialized, "this process was forked by a rank, which alone can call han"),
         BROKEN => (Code::Internal, "han has panicked before and cannot be used any more"),
         _ => {
             let why = "another han call is in progress, on another thread or around this callback; \
@@ -172,4 +187,30 @@ fn refuse(function: &'static str, found: u8) -> c_int {
         }
     };
     report(function, &Failure::new(code, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::{han_finalize, han_init};
+    use std::io::{Error, ErrorKind};
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    #[test]
+    fn a_forked_child_is_no_rank() {
+        assert_eq!(han_init(), SUCCESS);
+        let look = || {
+            let refused = call("a child", |_| Ok(())) == Code::NotInitialized as c_int;
+            if refused && !is_initialized() { Ok(()) } else { Err(Error::from(ErrorKind::PermissionDenied)) }
+        };
+        let mut child = Command::new("true");
+        // SAFETY: the child makes a message of the refusal; allocating is allowed there, as the C library sees to
+        // its own locks at forks.
+        unsafe { child.pre_exec(look) };
+        let ended = child.status().expect("the child was refused and went on");
+        assert!(ended.success());
+        assert_eq!(call("its parent", |_| Ok(())), SUCCESS);
+        assert_eq!(han_finalize(), SUCCESS);
+    }
 }

@@ -1,5 +1,5 @@
 //! Requests: operations in flight, persistent operations, and their completion.
-#![allow(unsafe_code)] // Exports C symbols.
+#![allow(unsafe_code)] // Exports C symbols; starts recorded calls again.
 
 use crate::abi::{Array, InOut, Out};
 use crate::error::{Code, Failure, Outcome, report};
@@ -52,7 +52,8 @@ pub(crate) fn persist(process: &mut Process, comm: Communicator, call: Call<'sta
 pub(crate) fn start(process: &mut Process, handle: Handle<Request>) -> Outcome {
     match process.requests.get_mut(handle) {
         Some(Request::Persistent { comm, call, active: active @ None }) => {
-            *active = Some(comm.start(call.clone())?);
+            // SAFETY: the operation that was begun with it before, if one was, has ended.
+            *active = Some(comm.start(unsafe { call.again() })?);
             Ok(())
         }
         Some(Request::Persistent { .. }) => {

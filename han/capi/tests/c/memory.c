@@ -73,6 +73,7 @@ static void forked(void) {
         for (size_t i = 0; i < COUNT; i++) same &= buffer[i] == (double)(rank + 1) * (double)(i % 1000);
         memset(buffer, 0, COUNT * sizeof(double));
         for (int k = 0; k < 1000; k++) free(malloc(100000));
+        same &= han_free(NULL) == HAN_ERR_NOT_INITIALIZED; /* the rank is its parent */
         _exit(same ? 42 : 1);
     }
     int status;

@@ -1,6 +1,6 @@
 //! What `make install` puts where.
 
-use crate::prefix::{install, pkg_config, prefix, succeed};
+use crate::prefix::{make, pkg_config, prefix, succeed};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,8 @@ fn files_links_and_soname() {
     let lib = prefix().join("lib");
     assert_eq!(fs::read_link(lib.join("libhan.so")).unwrap(), Path::new("libhan.so.0"));
     assert_eq!(fs::read_link(lib.join("libhan.so.0")).unwrap(), Path::new(&format!("libhan.so.{version}")));
-    for file in ["lib/libhan.a", "include/han.h", "include/han.mod", "include/han.f90", "bin/han"] {
+    for file in ["lib/libhan.a", "lib/libhan_mpi.so", "include/han.h", "include/han.mod", "include/han.f90", "bin/han"]
+    {
         assert!(prefix().join(file).is_file(), "{file}");
     }
     let dynamic = succeed(Command::new("readelf").arg("-d").arg(lib.join("libhan.so")));
@@ -20,15 +21,21 @@ fn files_links_and_soname() {
 }
 
 #[test]
-fn destdir_is_honoured_and_not_recorded() {
+fn destdir_is_honoured_and_not_recorded_and_nothing_is_left() {
     let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stage");
     let _ = fs::remove_dir_all(&stage);
     let destdir = format!("DESTDIR={}", stage.display());
     prefix(); // has built what is installed here once more
-    install(Path::new("/opt/han"), &["--old-file=build-installed", &destdir]);
-    let pc = fs::read_to_string(stage.join("opt/han/lib/pkgconfig/han.pc")).unwrap();
-    assert!(pc.starts_with("prefix=/opt/han\n"), "{pc}");
-    assert!(!pc.contains('@'), "{pc}");
+    make("install", Path::new("/opt/han"), &["--old-file=build-installed", &destdir]);
+    for file in ["pkgconfig/han.pc", "cmake/han/hanConfig.cmake", "cmake/han/hanConfigVersion.cmake"] {
+        let text = fs::read_to_string(stage.join("opt/han/lib").join(file)).unwrap();
+        assert!(!text.contains('@'), "{text}");
+        assert!(!file.ends_with(".pc") || text.starts_with("prefix=/opt/han\n"), "{text}");
+    }
     assert!(stage.join("opt/han/lib/libhan.so").exists());
+
+    make("uninstall", Path::new("/opt/han"), &[&destdir]);
+    let left = succeed(Command::new("find").arg(&stage).args(["!", "-type", "d"]));
+    assert_eq!(left, "", "what uninstall leaves");
     fs::remove_dir_all(stage).unwrap();
 }

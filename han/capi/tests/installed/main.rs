@@ -8,4 +8,5 @@ mod c;
 mod exports;
 mod fortran;
 mod layout;
+mod packaging;
 mod prefix;

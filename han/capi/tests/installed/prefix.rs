@@ -40,10 +40,10 @@ pub(crate) fn run(command: &mut Command) -> Output {
     }
 }
 
-/// `make install` with this prefix and these further arguments.
-pub(crate) fn install(prefix: &Path, arguments: &[&str]) {
+/// `make install` or `make uninstall` with this prefix and these further arguments.
+pub(crate) fn make(target: &str, prefix: &Path, arguments: &[&str]) {
     let mut make = Command::new("make");
-    make.arg("-C").arg(source("../..")).args(["--no-print-directory", "install"]);
+    make.arg("-C").arg(source("../..")).args(["--no-print-directory", target]);
     succeed(make.arg(format!("PREFIX={}", prefix.display())).args(arguments));
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn prefix() -> &'static Path {
     PREFIX.get_or_init(|| {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
         let _ = std::fs::remove_dir_all(&prefix);
-        install(&prefix, &[]);
+        make("install", &prefix, &[]);
         std::fs::create_dir_all(programs()).unwrap();
         prefix
     })
