@@ -6,7 +6,11 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use han::select::form::{Form, OverNodes};
+use han::select::tuned;
+use han::task::{Layout, figure};
 use han::{Collective, Config};
+use net_fabric::algorithm::Topology;
 use serde::Serialize;
 use shm_core::sys::affinity::allowed_cores;
 use shm_core::{Circumstances, Explanation, Question};
@@ -20,7 +24,9 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// The collectives that need a length.
 const WITH_DATA: [(&str, &str); 3] = [("collective", "bcast"), ("collective", "reduce"), ("collective", "allreduce")];
 /// Most ranks of one node.
-const MOST_RANKS: i64 = 256;
+const MOST_RANKS: usize = shm_core::job::MAX_RANKS;
+/// Bytes of an element of the vector in question, a `double`.
+const ELEMENT_BYTES: usize = 8;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,14 +37,20 @@ pub(crate) struct Args {
     #[arg(value_name = "BYTES", value_parser = parse_bytes, required_if_eq_any = WITH_DATA)]
     bytes: Option<usize>,
     /// Number of ranks [default: one a usable core]
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_RANKS))]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
+    /// Number of nodes; several are connected by the network
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
     /// Where the buffers lie
     #[arg(long, value_enum, default_value_t = Memory::Private)]
     alloc: Memory,
     /// The result takes the place of what is sent
     #[arg(long)]
     in_place: bool,
+    /// Draw the tasks of both levels, iteration by iteration
+    #[arg(long, conflicts_with = "json")]
+    plan: bool,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -47,13 +59,23 @@ pub(crate) struct Args {
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let config = Config::from_environment()?;
+    if args.plan && args.nodes < 2 {
+        return Err("--plan draws what several nodes do: give their number by --nodes".into());
+    }
+    if args.nodes > 1 {
+        return between_nodes(args, &config);
+    }
     let methods = trial::methods(&config)?;
     let ranks = args.ranks.map_or_else(|| allowed_cores().map_or(1, |cores| cores.len()), |ranks| ranks as usize);
+    if ranks > MOST_RANKS {
+        return Err(format!("-n {ranks}: one node has at most {MOST_RANKS} ranks; --nodes spreads them").into());
+    }
     let question = Question {
         collective: args.collective,
         bytes: args.bytes.unwrap_or(0),
         mapped: args.alloc == Memory::Shared,
         in_place: args.in_place,
+        keeps_order: false,
     };
     let explanation = Circumstances::here(ranks, config.settings, &methods)?.explain(question);
     if args.json {
@@ -62,6 +84,75 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         write!(stdout(), "{explanation}")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What would be chosen for ranks on several nodes.
+fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
+    let nodes = args.nodes as usize;
+    let ranks = args.ranks.map_or(nodes, |ranks| ranks as usize);
+    if ranks < nodes {
+        return Err(format!("{nodes} nodes need at least as many ranks, but -n is {ranks}").into());
+    }
+    // Blocks of ranks, as `han run` places them.
+    let places: Vec<usize> = (0..ranks).map(|rank| rank * nodes / ranks).collect();
+    let (topology, layout) = (Topology::new(&[&places]), Layout::new(&places));
+    let bytes = args.bytes.unwrap_or(0);
+    let question = OverNodes {
+        collective: args.collective,
+        count: bytes.div_ceil(ELEMENT_BYTES),
+        element_bytes: ELEMENT_BYTES,
+        commutative: true,
+        reproducible: config.settings.reproducible,
+        root: 0,
+        shares_cores: config.settings.assume_own_cores == Some(false),
+        layout: &layout,
+        topology: Some(&topology),
+    };
+    let choice = tuned::explain(&question, &config.inter, config.tuning.as_deref(), None);
+    let points = &choice.points;
+    let mut out = stdout();
+    if args.json {
+        let line = NetworkLine {
+            coll: args.collective.name(),
+            bytes,
+            ranks,
+            nodes,
+            choice: choice.to_string(),
+            points: points
+                .iter()
+                .map(|p| Point { what: p.what, value: &p.value, because: &p.because, change: p.change })
+                .collect(),
+        };
+        writeln!(out, "{}", serde_json::to_string(&line)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let coll = args.collective;
+    let how = match choice.form {
+        Form::Flat => "all over the network",
+        Form::Hierarchical => "on both levels",
+    };
+    writeln!(out, "{coll} of {bytes} bytes by {ranks} ranks on {nodes} nodes, {how}: {choice}")?;
+    for point in points {
+        let change = if point.change == "HAN_TUNING" { "" } else { "HAN_SET=" };
+        writeln!(out, "  {} is {}: {} ({change}{}=...)", point.what, point.value, point.because, point.change)?;
+    }
+    match (args.plan, choice.form) {
+        (true, Form::Hierarchical) => write!(out, "{}", figure::draw(&layout, &choice.shape))?,
+        (true, Form::Flat) => writeln!(out, "there is no plan of tasks to draw: it is one operation of all ranks")?,
+        (false, _) => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The object of `--json` for several nodes.
+#[derive(Serialize)]
+struct NetworkLine<'a> {
+    coll: &'static str,
+    bytes: usize,
+    ranks: usize,
+    nodes: usize,
+    choice: String,
+    points: Vec<Point<'a>>,
 }
 
 /// The object of `--json`.
@@ -87,7 +178,7 @@ struct Point<'a> {
 
 impl<'a> Line<'a> {
     fn of(explanation: &'a Explanation) -> Self {
-        let Question { collective, bytes, mapped, in_place } = explanation.question;
+        let Question { collective, bytes, mapped, in_place, .. } = explanation.question;
         let points = explanation.points.iter();
         Self {
             coll: collective.name(),

@@ -1,6 +1,7 @@
 //! The binary `han`: starts jobs (`run`), measures them and the machine's limits (`bench`), tells what
-//! this machine offers (`info`), what would be chosen for a collective (`explain`) and what the local jobs
-//! are doing (`status`).
+//! this machine offers (`info`), what would be chosen for a collective (`explain`), what collectives would take on
+//! a machine that is only described (`model`), what is best for jobs over several nodes (`tune`), what the local jobs
+//! are doing (`status`) and what a job has recorded (`trace`).
 //!
 //! One module a subcommand; each has its `Args` and a `main` that returns the exit code or an error.
 
@@ -8,13 +9,17 @@ mod bench;
 mod explain;
 mod info;
 mod limits;
+mod manual;
+mod model;
 mod output;
 mod run;
 mod status;
+mod trace;
+mod tune;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use output::ended;
 
 /// Collective communication on CPUs: launcher and tools.
@@ -35,8 +40,17 @@ enum Command {
     Info(info::Args),
     /// Show what would be chosen for a collective, and why
     Explain(explain::Args),
+    /// Predict collectives on a described machine, by simulation
+    Model(model::Args),
+    /// Measure the best configurations for several nodes, and write the tuning file
+    Tune(tune::Args),
     /// Show the local jobs: each rank's current operation and its age
     Status(status::Args),
+    /// Tables and a picture of what HAN_TRACE has recorded
+    Trace(trace::Args),
+    /// Write the manual pages of these subcommands; for `make install`
+    #[command(hide = true)]
+    Manual(manual::Args),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +59,10 @@ fn main() -> ExitCode {
         Command::Bench(args) => ended("bench", bench::main(&args)),
         Command::Info(args) => ended("info", info::main(&args)),
         Command::Explain(args) => ended("explain", explain::main(&args)),
+        Command::Model(args) => ended("model", model::main(&args)),
+        Command::Tune(args) => ended("tune", tune::main(&args)),
         Command::Status(args) => ended("status", status::main(&args)),
+        Command::Trace(args) => ended("trace", trace::main(&args)),
+        Command::Manual(args) => ended("manual", manual::main(&args, Cli::command())),
     }
 }

@@ -134,7 +134,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
         (&[machine[0], machine[1], "-n", "0"], "1 to 256"),
         (&[machine[0], machine[1], "--cores", "64"], "it has 0-63"),
         (&[machine[0], machine[1], "--cores", "5-3"], "0-2,8,40"),
-        (&[machine[0], machine[1], "--shape", "ring"], "flat, chain or binomial"),
+        (&[machine[0], machine[1], "--shape", "ring"], "flat, chain, binomial or radix8"),
         (&["--xml", "/no/such/file"], "/no/such/file: No such file"),
     ] {
         let error = info(arguments).unwrap_err();

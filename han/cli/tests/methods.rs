@@ -8,7 +8,7 @@ use std::env;
 use std::process::{Command, exit};
 use std::sync::{Mutex, PoisonError};
 
-use han::{Call, Communicator, Context, Datatype, Op, Operator, Registered, Result, SharedVec, UserOperator};
+use han::{Call, Communicator, Context, Datatype, Op, Operator, Result, SharedVec, UserOperator};
 
 const ROLE: &str = "HAN_TEST_METHODS";
 
@@ -19,16 +19,19 @@ const METHODS: [(&str, &str); 4] = [
     ("cma", "single_copy=by_kernel,methods=cma"),
     ("cico", "single_copy=never"),
 ];
-/// Which forms they take, and ranks: as the engine chooses, with results past the caches; slices; none in
-/// slices.
-const FORMS: [(&str, &[usize]); 3] = [
+/// Which forms they take, and ranks: as the engine chooses, with results past the caches and in them; slices; none in
+/// slices; round a ring; bcasts by leaders, as on a machine with several levels.
+const FORMS: [(&str, &[usize]); 6] = [
     ("past_caches=1,last_cache_bytes=1", &[2, 5]),
+    ("last_cache_bytes=100000000", &[2, 3]),
     ("slice_min_bytes=0,single_copy_min_bytes=0,assume_own_cores=1,spins=1,chunk_bytes=4096", &[2, 3, 4]),
     ("slice_min_bytes=1000000000,past_caches=0", &[3]),
+    ("form=ring,single_copy_min_bytes=0,last_cache_bytes=1", &[2, 4]),
+    ("form=tree,single_copy_min_bytes=0,topology=pack:2 core:2", &[4, 5]),
 ];
 
-/// Elements around what the thresholds are by default: single copies, reductions by slices (of few ranks, of
-/// two), all cells in flight, results that stay where they were reduced.
+/// Elements around what the thresholds are: single copies, reductions by slices, all cells in flight, results that stay
+/// where they were reduced.
 const COUNTS: [usize; 8] = [1023, 2047, 2048, 4096, 32_767, 32_769, 131_071, 140_003];
 const MOST: usize = 140_003;
 /// Where vectors begin in their memory, so that they are not aligned to lines or pages.
@@ -85,8 +88,9 @@ fn play_a_rank() {
     let context = Context::init().unwrap();
     let mut ordinary = [pages(), pages()];
     let mut other = [pages(), pages()];
-    {
-        let mut test = Test::new(&context, &mut ordinary, &mut other);
+    let [first, second] = other.each_mut().map(|room| whole_pages(room));
+    let mut test = |registered: [&mut [u64]; 2]| {
+        let mut test = Test::new(&context, &mut ordinary, registered);
         for (number, &count) in COUNTS.iter().enumerate() {
             // All alike, then mixed in all ways in which neighbours differ; not every way at every count.
             for pattern in [number % 3, 3 + number % 3] {
@@ -94,7 +98,11 @@ fn play_a_rank() {
             }
         }
         test.overlapping(20_001).unwrap();
-    }
+    };
+    context
+        .with_registered(first, |first| context.with_registered(second, |second| test([first, second])))
+        .unwrap()
+        .unwrap();
     context.finalize().unwrap();
     eprintln!("all is exact");
     exit(0);
@@ -103,6 +111,12 @@ fn play_a_rank() {
 /// Room for a vector in whole pages, as the test harness has several threads.
 fn pages() -> Vec<u64> {
     vec![0; MOST + OFFSET + 2 * 512]
+}
+
+/// As many of them as a vector takes.
+fn whole_pages(room: &mut [u64]) -> &mut [u64] {
+    let start = room.as_ptr().align_offset(4096);
+    &mut room[start..start + (MOST + OFFSET).next_multiple_of(512)]
 }
 
 /// What `rank` contributes at `index` to operation `salt`.
@@ -120,21 +134,16 @@ fn compose(left: u64, right: u64) -> u64 {
 struct Test<'a> {
     world: Communicator,
     shared: [SharedVec<u64>; 2],
-    registered: [Registered<'a, u64>; 2],
+    registered: [&'a mut [u64]; 2],
     ordinary: &'a mut [Vec<u64>; 2],
     salt: usize,
 }
 
 impl<'a> Test<'a> {
-    fn new(context: &Context, ordinary: &'a mut [Vec<u64>; 2], other: &'a mut [Vec<u64>; 2]) -> Self {
+    fn new(context: &Context, ordinary: &'a mut [Vec<u64>; 2], registered: [&'a mut [u64]; 2]) -> Self {
         let world = context.world().clone();
-        let register = |vector: &'a mut Vec<u64>| {
-            let start = vector.as_ptr().align_offset(4096);
-            let whole = (MOST + OFFSET).next_multiple_of(512);
-            context.register(&mut vector[start..start + whole]).unwrap()
-        };
         let shared = [(), ()].map(|()| world.alloc(MOST + OFFSET).unwrap());
-        Self { shared, registered: other.each_mut().map(register), ordinary, world, salt: 0 }
+        Self { shared, registered, ordinary, world, salt: 0 }
     }
 
     /// This rank's vectors of `count` elements in the memory that `pattern` gives it.

@@ -4,43 +4,70 @@
 //! and computes the expected results by itself, element by element, in rank order.
 #![allow(clippy::unwrap_used)] // in a test a panic is the report
 
+#[path = "run/random.rs"]
+mod random;
+
 use std::env;
 use std::fmt::Debug;
 use std::process::{Command, exit};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use han::{Communicator, Context, Element, Op, Operator, Request, UserOperator, wait_all};
+use random::{Random, mix};
 
-const RANKS: usize = 5;
-/// Operations under each of the settings.
-const OPERATIONS: usize = 2_500;
 /// Groups alive at a time, the world included.
 const MAX_GROUPS: usize = 6;
 
 const RANK_ROLE: &str = "HAN_TEST_SOAK";
 const SEED: &str = "HAN_TEST_SEED";
-const SETTINGS: [&str; 4] =
-    ["", "chunk_bytes=4096,slice_min_bytes=1000", "assume_own_cores=1,tree_min_ranks=2,spins=10", "spins=0,yields=0"];
+/// Operations under each of the settings; where the variable is set, so many instead.
+const OPERATIONS: &str = "HAN_TEST_OPERATIONS";
+const ON_A_NODE: usize = 2_500;
+const OVER_NODES: usize = 600;
 
 #[test]
 fn random_operations_equal_a_serial_model() {
+    let settings = [
+        "",
+        "chunk_bytes=4096,slice_min_bytes=1000",
+        "assume_own_cores=1,tree_min_ranks=2,spins=10",
+        "spins=0,yields=0",
+    ];
+    soak(5, 1, ON_A_NODE, &settings);
+}
+
+#[test]
+fn so_they_do_over_nodes() {
+    let settings = [
+        "",
+        "segment_bytes=2048,leaders=2",
+        "intra_module=solo,segment_bytes=16384,inter_allreduce_algorithm=ir+ib",
+        "nodes_form=flat,inter_chunk_bytes=4096",
+    ];
+    soak(7, 4, OVER_NODES, &settings);
+}
+
+/// A series of random operations by `ranks` ranks on `nodes` nodes under each of the settings.
+fn soak(ranks: usize, nodes: usize, operations: usize, settings: &[&str]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let seed = env::var(SEED).map_or(now, |seed| seed.parse().unwrap());
-    for (series, settings) in SETTINGS.iter().enumerate() {
+    let operations = env::var(OPERATIONS).unwrap_or_else(|_| operations.to_string());
+    for (series, settings) in settings.iter().enumerate() {
         let seed = (seed + series as u64).to_string();
-        println!("{SEED}={seed} HAN_SET={settings}");
+        println!("{SEED}={seed} {OPERATIONS}={operations} HAN_SET={settings}");
         let output = Command::new(env!("CARGO_BIN_EXE_han"))
-            .args(["run", "-n", &RANKS.to_string(), "--timeout", "300", "--"])
+            .args(["run", "-n", &ranks.to_string(), "--nodes", &nodes.to_string(), "--timeout", "300", "--"])
             .arg(env::current_exe().unwrap())
             .args(["play_a_rank", "--exact", "--ignored", "--nocapture", "--quiet"])
-            .envs([(RANK_ROLE, "1"), (SEED, &seed), ("HAN_SET", settings), ("HAN_WATCHDOG", "20")])
+            .envs([(RANK_ROLE, "1"), (SEED, &seed), (OPERATIONS, &operations)])
+            .envs([("HAN_SET", settings), ("HAN_WATCHDOG", &"20")])
             .output()
             .unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "seed {seed}, HAN_SET={settings}: {}\n{stderr}\n{stdout}", output.status);
-        let checked = format!("checked {OPERATIONS} operations");
-        assert_eq!(stderr.matches(&checked).count(), RANKS, "{stderr}");
+        let checked = format!("checked {operations} operations");
+        assert_eq!(stderr.matches(&checked).count(), ranks, "{stderr}");
     }
 }
 
@@ -51,42 +78,16 @@ fn play_a_rank() {
         return;
     }
     let context = Context::init().unwrap();
-    let mut soak = Soak::new(&context, env::var(SEED).unwrap().parse().unwrap());
-    while soak.number < OPERATIONS {
+    let number = |name: &str| env::var(name).unwrap().parse().unwrap();
+    let operations = usize::try_from(number(OPERATIONS)).unwrap();
+    let mut soak = Soak::new(&context, number(SEED), operations);
+    while soak.number < operations {
         soak.step();
     }
     soak.groups.clear();
     context.finalize().unwrap();
     eprintln!("checked {} operations", soak.number);
     exit(0);
-}
-
-/// Numbers that are the same on all ranks (`SplitMix64`).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit as u64).unwrap()
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())].clone()
-    }
-}
-
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 /// Integers of which every bit pattern is a value, so that results are exact.
@@ -206,6 +207,8 @@ struct Soak {
     groups: Vec<Vec<Group>>,
     world_rank: usize,
     number: usize,
+    /// So many are to be done.
+    operations: usize,
     /// Decisions that each rank takes for itself, such as the order of its waits.
     own: Random,
 }
@@ -234,11 +237,11 @@ impl<T: Integer> Pending for Started<T> {
 }
 
 impl Soak {
-    fn new(context: &Context, seed: u64) -> Self {
+    fn new(context: &Context, seed: u64, operations: usize) -> Self {
         let world = context.world();
         let whole = Group { comm: Some(world.clone()), members: (0..world.size()).collect() };
         let own = Random(seed ^ mix(world.rank() as u64 + 1));
-        Self { random: Random(seed), groups: vec![vec![whole]], world_rank: world.rank(), number: 0, own }
+        Self { random: Random(seed), groups: vec![vec![whole]], world_rank: world.rank(), number: 0, operations, own }
     }
 
     fn step(&mut self) {
@@ -352,7 +355,7 @@ impl Soak {
     fn outstanding(&mut self) {
         let mut pending = Vec::new();
         let mut barriers = Vec::new();
-        for _ in 0..(2 + self.random.below(5)).min(OPERATIONS - self.number) {
+        for _ in 0..(2 + self.random.below(5)).min(self.operations - self.number) {
             let index = self.random.below(self.groups.len());
             let is_barrier = self.random.chance(10);
             let number = self.number;

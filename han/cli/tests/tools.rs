@@ -67,6 +67,28 @@ fn bench_prints_the_agreed_fields_in_order_and_verifies() {
 }
 
 #[test]
+fn bench_compares_policies_under_noise() {
+    let plot = tempfile::NamedTempFile::new().unwrap();
+    let path = plot.path().to_str().unwrap();
+    let arguments = ["bench", "bcast", "-n", "3", "--max", "64K", "--json", "--svg", path];
+    let text = output(&[&arguments[..], &["--noise", "rank=2,ms=20,at=0"]].concat()).unwrap();
+    let rows = lines(&text);
+    let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
+    assert_eq!(policies, ["blocking", "wait_all", "event_driven"]);
+    for row in &rows {
+        assert_eq!((row["operations"].as_u64(), row["ranks"].as_u64()), (Some(15), Some(3)));
+        assert!(row["choice"].as_str().unwrap().contains("binary"), "{row}");
+        // It has slept so long in each of them.
+        assert!(row["us_ranks_noisy"][2].as_f64().unwrap() >= 20_000.0, "{row}");
+    }
+    assert!(std::fs::read_to_string(path).unwrap().contains("event"));
+    let refused = |words: &[&str]| output(&[&["bench"], words].concat()).unwrap_err();
+    assert!(refused(&["all", "-n", "2", "--noise", "rank=1,ms=1"]).contains("one collective"));
+    assert!(refused(&["bcast", "-n", "2", "--noise", "rank=2,ms=1"]).contains("0 to 1"));
+    assert!(refused(&["bcast", "-n", "2", "--noise", "loud"]).contains("rank=R,ms=MS"));
+}
+
+#[test]
 fn bench_verifies_other_datatypes_operators_and_ways() {
     for (datatype, operator) in [("bf16", "sum"), ("complex_f64", "prod"), ("double_int", "minloc"), ("bool", "lxor")] {
         for way in [&["--buffers", "3"][..], &["--style", "osu"], &["--cold"]] {
@@ -84,7 +106,7 @@ fn bench_verifies_other_datatypes_operators_and_ways() {
 fn bench_says_what_is_wrong() {
     for (arguments, expected) in [
         (&["bench", "bcast", "-n", "2", "--set", "no_such_key=1"][..], "chunk_bytes"),
-        (&["bench", "bcast", "-n", "2", "--nodes", "2"], "one node"),
+        (&["bench", "bcast", "-n", "2", "--nodes", "3"], "at least as many ranks"),
         (&["bench", "reduce", "-n", "2", "--dtype", "f32", "--op", "bxor"], "not defined"),
         (&["bench", "reduce", "-n", "2", "--root", "2"], "0 to 1"),
     ] {
@@ -156,13 +178,17 @@ fn explain_names_the_choice_and_the_setting_that_decided() {
         String::from_utf8(output.stdout).unwrap()
     };
     let barrier = explain(&["barrier", "-n", "2"], "");
-    assert!(barrier.starts_with("barrier, 2 ranks") && barrier.contains("tree_min_ranks=32"), "{barrier}");
+    assert!(barrier.starts_with("barrier, 2 ranks") && barrier.contains("trees are for 32 ranks"), "{barrier}");
     let text = explain(&["bcast", "1M", "-n", "8"], "assume_own_cores=0,chunk_bytes=8192");
     for expected in ["8 ranks with shared cores: sm/direct", "128 of 8192 bytes: chunk_bytes was set", "han_malloc"] {
         assert!(text.contains(expected), "{text}");
     }
     let forced = explain(&["allreduce", "1M", "-n", "8"], "form=direct");
     assert!(forced.contains("sm/direct") && forced.contains("form=direct was set"), "{forced}");
+    let large = explain(&["bcast", "1M", "-n", "64"], "topology=pack:2 l3:4 core:8,assume_own_cores=1");
+    for expected in ["64 ranks with a core each: sm/tree", "along l3 8 groups of 8; socket 2 groups of 4; node"] {
+        assert!(large.contains(expected), "{large}");
+    }
     let off = explain(&["reduce", "1M", "-n", "2", "--alloc", "shared"], "methods=cico");
     assert!(off.contains("sm/direct") && off.contains("needs the method shared, which is off"), "{off}");
 
@@ -199,9 +225,10 @@ fn a_reader_that_leaves_ends_it_quietly() {
         &["explain", "bcast", "1M"],
         &["status"],
     ] {
-        let mut child = han().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take());
-        let output = child.wait_with_output().unwrap();
+        // The reader is gone before anything is written, so the first write fails.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = han().args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(output.status.code(), Some(141), "{arguments:?}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
     }
@@ -248,4 +275,34 @@ fn status_names_the_rank_that_is_missing() {
     assert_eq!(stuck["ranks"][0]["state"], "waiting");
     assert!(stuck["ranks"][0]["operation"].as_str().unwrap().contains("barrier"), "{stuck}");
     kill(pid(1), Signal::SIGCONT).unwrap();
+}
+
+#[test]
+fn status_says_which_part_of_a_world_it_shows() {
+    const MARK: &str = "59998";
+    let mut command = han();
+    command.args(["bench", "barrier", "-n", "3", "--nodes", "2", "--ms", MARK]).stdout(Stdio::null());
+    let _job = Job(command.spawn().unwrap());
+    let patience = Instant::now() + Duration::from_secs(60);
+    let rank_in_world = |job: &Value, world: u64| {
+        let ranks = job["ranks"].as_array().unwrap().iter();
+        ranks.clone().all(|rank| rank["world_size"] == 3) && ranks.last().unwrap()["world_rank"] == world
+    };
+    while !job_with(MARK).is_some_and(|job| rank_in_world(&job, 2) || rank_in_world(&job, 1)) {
+        assert!(Instant::now() < patience, "the job does not appear");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let text = output(&["status"]).unwrap();
+    assert!(text.contains("of this node, of a world of 3"), "{text}");
+    assert!(text.contains("`han status` on their nodes"), "{text}");
+}
+
+#[test]
+fn schedules_are_proved_by_a_command() {
+    let rows = lines(&output(&["model", "barrier", "--verify", "--json"]).unwrap());
+    assert!(rows.iter().any(|row| row["algorithm"] == "dissemination"), "{rows:?}");
+    assert!(rows.iter().all(|row| row["proved"] == true), "{rows:?}");
+    let text = output(&["model", "allreduce", "--verify", "quick", "--algorithm", "ring,knomial-3"]).unwrap();
+    assert!(text.contains("1 to 64 ranks, all roots, 1 to 5 chunks"), "{text}");
+    assert_eq!(text.matches("  proved").count(), 2, "{text}");
 }

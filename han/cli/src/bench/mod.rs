@@ -4,6 +4,8 @@
 //! [`series`] measures, [`pattern`] knows what must come out, [`report`] prints. What the machine
 //! itself charges is the business of [`crate::limits`].
 
+mod noise;
+mod overlap;
 mod pattern;
 mod report;
 mod series;
@@ -21,6 +23,7 @@ use reduce_kernels::{Byte, Complex, Datatype, Operator, Pair, bf16, f16, is_defi
 use shm_core::sys::affinity::allowed_cores;
 
 use crate::limits;
+use crate::model::noise::Spec;
 use crate::output::{ReaderLeft, is_reader_left};
 use pattern::Cell;
 use stats::parse_bytes;
@@ -28,7 +31,7 @@ use stats::parse_bytes;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Variables of which a launcher sets at least one.
-const LAUNCHER_VARIABLES: [&str; 3] = ["PMI_FD", "PMI_PORT", "PMI_RANK"];
+pub(crate) const LAUNCHER_VARIABLES: [&str; 3] = ["PMI_FD", "PMI_PORT", "PMI_RANK"];
 /// The configuration's own variable; `--set` adds to it.
 const SET_VARIABLE: &str = "HAN_SET";
 
@@ -44,6 +47,9 @@ pub(crate) struct Args {
     /// Number of (virtual) nodes to spread the ranks over
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
+    /// Command prefix for the ranks of a node, as of `han run`
+    #[arg(long, value_name = "PREFIX {node}")]
+    node_exec: Option<String>,
     /// Smallest message, in bytes; K, M and G are powers of 1024
     #[arg(long, value_name = "B", default_value = "4", value_parser = parse_bytes)]
     min: usize,
@@ -83,9 +89,22 @@ pub(crate) struct Args {
     /// Configuration of the library, as in HAN_SET; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     set: Vec<String>,
+    /// Over nodes: how much of its node's work each leader hides behind that of the network, and the reverse
+    #[arg(long, requires = "nodes")]
+    overlap: bool,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
+    /// Delays: rank=6,ms=1[,at=MS] or uniform=0..10ms,hz=10; compares the three policies of the network on operations
+    /// of --max bytes, --repeats with delays and as many without, in each of three turns
+    #[arg(long, value_name = "SPEC", value_parser = Spec::parse, conflicts_with_all = ["limits", "cold", "style"])]
+    noise: Option<Spec>,
+    /// A plot of it, as SVG
+    #[arg(long, value_name = "FILE", requires = "noise")]
+    svg: Option<PathBuf>,
+    /// The number of the turn; set by the process that starts the jobs
+    #[arg(long, value_name = "T", default_value_t = 0, hide = true)]
+    turn: u32,
     /// Measure what the machine allows, instead of a collective
     #[arg(long, conflicts_with = "collectives")]
     limits: bool,
@@ -190,6 +209,10 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         if args.worker {
             return work(args);
         }
+        if let Some(spec) = args.noise {
+            noise::compare(args, spec)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         return Err(start(args));
     }
     Ok(ExitCode::SUCCESS)
@@ -209,7 +232,7 @@ fn check(args: &Args) -> Result<()> {
     if let Some(ranks) = args.ranks {
         check_root(args, ranks as usize)?;
     }
-    Ok(())
+    args.noise.map_or(Ok(()), |spec| noise::check(args, spec))
 }
 
 fn check_root(args: &Args, ranks: usize) -> Result<()> {
@@ -234,15 +257,23 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
         if let Some(nodes) = args.nodes {
             command.args(["--nodes", &nodes.to_string()]);
         }
+        if let Some(prefix) = &args.node_exec {
+            command.args(["--node-exec", prefix]);
+        }
         command.arg("--").arg(executable);
     }
     command.args(own_arguments);
-    if !args.set.is_empty() {
+    with_settings(&mut command, &args.set);
+    command.exec().into()
+}
+
+/// Gives `command` the settings, behind those of this process.
+pub(crate) fn with_settings(command: &mut Command, settings: &[String]) {
+    if !settings.is_empty() {
         let inherited = std::env::var(SET_VARIABLE).ok().filter(|text| !text.is_empty());
-        let settings: Vec<_> = inherited.iter().chain(&args.set).map(String::as_str).collect();
+        let settings: Vec<_> = inherited.iter().chain(settings).map(String::as_str).collect();
         command.env(SET_VARIABLE, settings.join(","));
     }
-    command.exec().into()
 }
 
 /// One rank of the benchmark.
@@ -253,6 +284,11 @@ fn work(args: &Args) -> Result<ExitCode> {
         return Err(format!("-n {wanted}, but the launcher started {ranks} ranks").into());
     }
     check_root(args, ranks)?;
+    if args.overlap {
+        let measured = measure_overlap(args, &context);
+        context.finalize()?;
+        return measured.map(|()| ExitCode::SUCCESS);
+    }
     let measured = match args.dtype {
         Datatype::Int8 => measure::<i8>(args, &context),
         Datatype::Int16 => measure::<i16>(args, &context),
@@ -283,9 +319,31 @@ fn work(args: &Args) -> Result<ExitCode> {
     Ok(if measured? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Measures what overlaps of every collective asked for that has data.
+fn measure_overlap(args: &Args, context: &Context) -> Result<()> {
+    for collective in collectives(&args.collectives).into_iter().filter(|collective| collective.has_data()) {
+        let plan = overlap::Plan {
+            collective: match collective {
+                Collective::Reduce => han::Collective::Reduce,
+                Collective::Allreduce => han::Collective::Allreduce,
+                Collective::Bcast | Collective::Barrier => han::Collective::Bcast,
+            },
+            repeats: args.repeats,
+            repeat_time: Duration::from_millis(args.ms),
+            bytes: counts(collective, args, size_of::<f32>()).iter().map(|count| count * size_of::<f32>()).collect(),
+            json: args.json,
+        };
+        overlap::run(context, &plan)?;
+    }
+    Ok(())
+}
+
 /// Measures and prints every collective asked for; gives whether all results were right.
 fn measure<T: Cell>(args: &Args, context: &Context) -> Result<bool> {
     let communicator = context.world();
+    if let Some(spec) = args.noise {
+        return noise::rank::<T>(args, spec, communicator);
+    }
     let cores = series::common_cores(communicator)?;
     let mut verified = true;
     for collective in collectives(&args.collectives) {
@@ -312,7 +370,7 @@ fn measure<T: Cell>(args: &Args, context: &Context) -> Result<bool> {
                 plan: &plan,
                 datatype: T::DATATYPE,
                 ranks: communicator.size(),
-                nodes: args.nodes.unwrap_or(1),
+                nodes: context.node_count(),
                 cores: &cores,
                 one_way_ns: (before, after),
                 points: &points,
@@ -391,7 +449,7 @@ fn parse_operator(text: &str) -> std::result::Result<Operator, String> {
     })
 }
 
-fn parse_setting(text: &str) -> std::result::Result<String, String> {
+pub(crate) fn parse_setting(text: &str) -> std::result::Result<String, String> {
     match text.split_once('=') {
         Some((key, _)) if !key.is_empty() && !text.contains(',') => Ok(text.to_owned()),
         _ => Err("a setting is KEY=VALUE, without commas; `han info` lists the keys".to_owned()),

@@ -19,7 +19,7 @@ pub(super) struct Report<'a> {
     pub(super) plan: &'a Plan,
     pub(super) datatype: Datatype,
     pub(super) ranks: usize,
-    pub(super) nodes: u32,
+    pub(super) nodes: usize,
     pub(super) cores: &'a [usize],
     /// Before and after the series; none where there is one core only.
     pub(super) one_way_ns: (Option<f64>, Option<f64>),
@@ -32,7 +32,7 @@ struct Line<'a> {
     coll: &'static str,
     bytes: usize,
     ranks: usize,
-    nodes: u32,
+    nodes: usize,
     dtype: Option<&'static str>,
     op: Option<&'static str>,
     root: Option<usize>,

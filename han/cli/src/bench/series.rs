@@ -96,6 +96,40 @@ pub(super) fn run<T: Cell>(communicator: &Communicator, plan: &Plan) -> Result<V
     plan.counts.iter().map(size).collect()
 }
 
+/// What happens while single operations are timed.
+pub(super) trait Around {
+    /// The clock of the operation with this number has just started.
+    fn begun(&mut self, number: usize, at: Instant);
+    /// It has stopped.
+    fn ended(&mut self);
+}
+
+/// Times so many operations of the plan's first size, one by one, each after a barrier. This rank's seconds, what is
+/// chosen, and whether all results were right, on all ranks.
+pub(super) fn singly<T: Cell>(
+    communicator: &Communicator,
+    plan: &Plan,
+    operations: usize,
+    around: &mut impl Around,
+) -> Result<(Vec<f64>, String, bool)> {
+    let count = plan.counts.first().copied().unwrap_or(0);
+    let mut buffers = Buffers::<T>::new(communicator, plan, count)?;
+    let mut size = Size::new(communicator, plan, &mut buffers, count);
+    let (mut seconds, mut right) = (Vec::new(), true);
+    for number in 0..operations {
+        let seed = number % SEEDS.len();
+        size.prepare(seed);
+        communicator.barrier()?;
+        let start = Instant::now();
+        around.begun(number, start);
+        size.call(0)?;
+        seconds.push(start.elapsed().as_secs_f64());
+        around.ended();
+        right &= size.is_right(0, seed);
+    }
+    Ok((seconds, size.choice()?, size.all(right)?))
+}
+
 /// The memory of a series, allocated and touched once.
 struct Buffers<T> {
     send: Vec<Buffer<T>>,
@@ -269,7 +303,7 @@ impl<'a, T: Cell> Size<'a, T> {
             Collective::Reduce => Call::reduce(send.first(self.count), receive.first_mut(self.count), op, root)?,
             Collective::Allreduce => Call::allreduce(send.first(self.count), receive.first_mut(self.count), op)?,
         };
-        Ok(self.communicator.choice(&call).to_owned())
+        Ok(self.communicator.choice(&call))
     }
 
     /// Writes what this rank gives into every slot, and what is certainly wrong where it receives.

@@ -4,6 +4,7 @@
 
 mod hardware;
 mod placement;
+mod providers;
 pub(crate) mod trial;
 
 use std::io::Write;
@@ -18,13 +19,11 @@ use crate::bench::stats::bytes_text;
 use crate::output::stdout;
 use crate::status::ranges_text;
 use hardware::Hardware;
-pub(crate) use hardware::machine;
+pub(crate) use hardware::{machine, processor};
+use providers::Provider;
 use trial::Trial;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// What is said about the network until there is one.
-const NETWORK: &str = "not built in this version: all ranks of a job run on one node";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -64,7 +63,9 @@ struct Info {
     hardware: Hardware,
     kernels: Kernels,
     copy_methods: Vec<Trial>,
-    providers: &'static str,
+    providers: Vec<Provider>,
+    /// Why there are none.
+    network_error: Option<String>,
     configuration: Vec<Setting>,
 }
 
@@ -98,13 +99,15 @@ impl Info {
             isa: isa.name(),
         });
         let config = Config::from_environment()?;
+        let (providers, network_error) = providers::find(&config);
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
             machine: machine(),
             hardware: Hardware::read()?,
             kernels: Kernels { available: Isa::available().map(Isa::name).collect(), used: used.collect() },
             copy_methods: trial::all(&config),
-            providers: NETWORK,
+            providers,
+            network_error,
             configuration: configuration(&config),
         })
     }
@@ -121,7 +124,11 @@ impl Info {
         writeln!(out, "{}", kernel_table())?;
         writeln!(out, "\nSharing memory between processes, tried just now:")?;
         writeln!(out, "{}", trial::table(&self.copy_methods))?;
-        writeln!(out, "\nNetwork providers: {}", self.providers)?;
+        writeln!(out, "\nNetwork, for jobs over several nodes (HAN_PROVIDER=name,... takes others):")?;
+        match &self.network_error {
+            Some(error) => writeln!(out, "none: {error}")?,
+            None => writeln!(out, "{}", providers::table(&self.providers))?,
+        }
         writeln!(out, "\nConfiguration (HAN_SET=key=value,... or `han bench --set key=value`):")?;
         let mut settings = plain_table(&["key", "value", "from"]);
         for setting in &self.configuration {
@@ -147,7 +154,7 @@ fn kernel_table() -> Table {
     table
 }
 
-fn plain_table(header: &[&str]) -> Table {
+pub(crate) fn plain_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN).set_header(header);
     table

@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// Root of the tree [default: 0]
     #[arg(long, value_name = "RANK")]
     root: Option<usize>,
-    /// Form of the tree within groups: flat, chain or binomial; or by level, as l3=flat,socket=chain
+    /// Form of the tree within groups: flat, chain, binomial or radix8; or by level, as l3=flat,socket=chain
     /// [default: flat]
     #[arg(long, value_name = "SHAPE")]
     shape: Option<Shapes>,
@@ -58,7 +58,7 @@ impl std::str::FromStr for Shapes {
         let mut shapes = [Shape::Flat; Level::ALL.len()];
         let named = |name: &str| {
             let shape = Shape::ALL.into_iter().find(|shape| shape.name() == name);
-            shape.ok_or_else(|| format!("{name:?} is no shape: expected flat, chain or binomial"))
+            shape.ok_or_else(|| format!("{name:?} is no shape: expected flat, chain, binomial or radix8"))
         };
         for word in text.split(',').map(str::trim) {
             match word.split_once('=') {
@@ -277,7 +277,7 @@ mod tests {
         let shapes: Shapes = "chain,l3=flat, node=binomial".parse().unwrap();
         let expected = [Shape::Chain, Shape::Flat, Shape::Chain, Shape::Chain, Shape::Binomial];
         assert_eq!(Level::ALL.map(|level| shapes.of(level)), expected);
-        assert!("ring".parse::<Shapes>().err().unwrap().contains("flat, chain or binomial"));
+        assert!("ring".parse::<Shapes>().err().unwrap().contains("flat, chain, binomial or radix8"));
         assert!("l4=flat".parse::<Shapes>().err().unwrap().contains("core, l3, numa, socket, node"));
     }
 }

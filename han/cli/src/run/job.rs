@@ -10,6 +10,8 @@ use super::signals;
 
 /// How long survivors of a failure may take to report it themselves.
 pub(super) const SURVIVOR_GRACE: Duration = Duration::from_secs(3);
+/// The same where there are several nodes: that another one is gone shows in silence, which takes longer to hear.
+pub(super) const SURVIVOR_GRACE_OVER_NODES: Duration = Duration::from_secs(12);
 /// The same after a rank has asked to end the job.
 pub(super) const ABORT_GRACE: Duration = Duration::from_millis(500);
 /// From `SIGTERM` to `SIGKILL`.

@@ -128,10 +128,11 @@ fn why_not_found(program: &str) -> String {
     if there { "its interpreter, named in its first line, does not exist" } else { "there is no such file" }.to_owned()
 }
 
-/// Variables of a launcher that this one may itself run under; they would contradict ours.
+/// Variables of a launcher that this one may itself run under, or of a rendezvous; they would contradict ours.
 fn is_launchers(name: &std::ffi::OsStr) -> bool {
     let name = name.as_encoded_bytes();
-    name.starts_with(b"PMI_") || name.starts_with(b"PMIX_")
+    let foreign: [&[u8]; 5] = [b"PMI_", b"PMIX_", b"HAN_RENDEZVOUS", b"HAN_RANK", b"HAN_SIZE"];
+    foreign.iter().any(|start| name.starts_with(start))
 }
 
 /// A connection whose second end outlives `exec`; only this thread starts processes.

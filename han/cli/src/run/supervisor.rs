@@ -54,6 +54,7 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
         hung_up: Vec::new(),
         asked_to_end: None,
         timeout: args.timeout.unwrap_or_default(),
+        survivor_grace: if args.nodes > 1 { job::SURVIVOR_GRACE_OVER_NODES } else { job::SURVIVOR_GRACE },
     };
     while supervisor.job.running().next().is_some() {
         if supervisor.step()? == Flow::EndNow {
@@ -78,6 +79,8 @@ struct Supervisor {
     /// The first SIGINT or SIGTERM that came.
     asked_to_end: Option<Signal>,
     timeout: Duration,
+    /// How long survivors of a failure may take to report it themselves.
+    survivor_grace: Duration,
 }
 
 #[derive(PartialEq, Eq)]
@@ -141,7 +144,7 @@ impl Supervisor {
         match report {
             Report::Violation(why) => {
                 self.links.close(rank);
-                self.fail(1, job::SURVIVOR_GRACE, &format!("{name} broke the PMI-1 protocol: {why}"));
+                self.fail(1, self.survivor_grace, &format!("{name} broke the PMI-1 protocol: {why}"));
             }
             Report::HungUp if matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier) => {
                 self.hung_up.push((rank, Instant::now() + HANG_UP_GRACE));
@@ -205,12 +208,12 @@ impl Supervisor {
         let unfinished = matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier);
         if exit == Exit::Code(READER_LEFT_CODE.into()) {
             // It ended in order because its reader has left, and says so by its code.
-            self.job.fail(exit.code(), job::SURVIVOR_GRACE, Instant::now());
+            self.job.fail(exit.code(), self.survivor_grace, Instant::now());
         } else if exit != Exit::Code(0) {
-            self.fail(exit.code(), job::SURVIVOR_GRACE, &format!("{name} {}", exit.describe()));
+            self.fail(exit.code(), self.survivor_grace, &format!("{name} {}", exit.describe()));
         } else if unfinished {
             let why = format!("{name} exited with code 0 between PMI init and finalize; the others cannot go on");
-            self.fail(1, job::SURVIVOR_GRACE, &why);
+            self.fail(1, self.survivor_grace, &why);
         }
         self.links.close(rank);
     }
@@ -220,7 +223,7 @@ impl Supervisor {
         self.hung_up.retain(|(_, at)| *at > now);
         for rank in overdue.into_iter().filter(|rank| self.job.is_running(*rank)).collect::<Vec<_>>() {
             let why = format!("{} closed its PMI connection before finalize", self.job.name(rank));
-            self.fail(1, job::SURVIVOR_GRACE, &why);
+            self.fail(1, self.survivor_grace, &why);
         }
     }
 
@@ -235,7 +238,7 @@ impl Supervisor {
         if let (Some(missing), false) = (missing, waiting.is_empty()) {
             let (missing, waiting) = (self.job.name(missing), job::list(&waiting));
             let why = format!("{missing} has ended, but the PMI barrier needs it: {waiting} would wait for ever");
-            self.fail(1, job::SURVIVOR_GRACE, &why);
+            self.fail(1, self.survivor_grace, &why);
         }
         waiting.into_iter().for_each(|rank| self.links.close(rank));
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::{Signal, kill};
 
 use crate::harness::{children, eventually};
+use crate::random::Random;
 use crate::{assert_no_file_is_left, finish, reports, roles};
 
 const WAYS: [&str; 4] = ["kill", "panic", "exit", "abort"];
@@ -56,17 +57,13 @@ fn within_a_collective() {
     survivors_are_told("within", 1);
 }
 
-/// A small generator of numbers (`SplitMix64`), so that a run can be repeated from its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((x ^ (x >> 31)) % limit as u64).unwrap()
-    }
+#[test]
+fn a_rank_that_leaves_without_its_process_ending() {
+    let done = finish(roles::job(2, "leave").env("HAN_SET", "timeout_s=10"));
+    assert_eq!(done.code, 3, "{done:#?}");
+    let reports = reports(&done);
+    assert!(reports[0].2.starts_with("rank 1 (pid "), "{done:#?}");
+    assert!(reports[0].2.contains(") died without finalizing; "), "{done:#?}");
 }
 
 /// Kills a random rank at a random time, from before start-up to far into the collectives.

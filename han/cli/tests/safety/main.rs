@@ -11,6 +11,9 @@ mod death;
 mod harness;
 mod large;
 mod mismatch;
+#[allow(dead_code)] // shared with the long series of random operations, which uses all of it
+#[path = "../run/random.rs"]
+mod random;
 mod roles;
 mod startup;
 mod stop;

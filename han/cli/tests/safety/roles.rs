@@ -56,6 +56,7 @@ fn play_a_role() {
         ["deadlock"] => end(deadlock()),
         ["abort"] => end(abort()),
         ["finalize-early", place] => end(finalize_early(place)),
+        ["leave"] => end(leave()),
         ["hello"] => end(hello()),
         ["memory"] => end(memory()),
         ["perish-in", method, collective, victim, looks] => {
@@ -65,6 +66,25 @@ fn play_a_role() {
         ["refuse", how, collective] => end(crate::copies::refuse(how, collective)),
         ["large"] => end(crate::large::rank()),
         _ => panic!("no such role: {role}"),
+    }
+}
+
+/// The last rank gives up all that it has of the job, operations under way among it, and lives on.
+fn leave() -> Result<()> {
+    let context = Context::init()?;
+    if context.world().rank() == context.world().size() - 1 {
+        for _ in 0..3 {
+            drop(context.world().ibarrier()?);
+        }
+        drop(context);
+        thread::sleep(Duration::from_secs(60));
+        return Ok(());
+    }
+    context.world().barrier()?;
+    // So that the other one is in the midst of an operation when it leaves.
+    thread::sleep(Duration::from_millis(100));
+    loop {
+        context.world().barrier()?;
     }
 }
 
@@ -83,15 +103,16 @@ fn memory() -> Result<()> {
     let mut ordinary = vec![0_u64; COUNT + 512];
     // Whole pages, because the test harness has threads.
     let start = ordinary.as_ptr().align_offset(4096);
-    let mut registered = context.register(&mut ordinary[start..start + COUNT])?;
-    for (index, (first, second)) in allocated.iter_mut().zip(registered.iter_mut()).enumerate() {
-        (*first, *second) = (index as u64, world.rank() as u64);
-    }
-    world.allreduce_in_place(&mut allocated, Operator::Sum)?;
-    world.bcast(&mut registered, 1)?;
-    assert!(allocated.iter().enumerate().all(|(index, &sum)| sum == (index * world.size()) as u64));
-    assert!(registered.iter().all(|&root| root == 1));
-    drop(registered);
+    context.with_registered(&mut ordinary[start..start + COUNT], |registered| {
+        for (index, (first, second)) in allocated.iter_mut().zip(registered.iter_mut()).enumerate() {
+            (*first, *second) = (index as u64, world.rank() as u64);
+        }
+        world.allreduce_in_place(&mut allocated, Operator::Sum)?;
+        world.bcast(registered, 1)?;
+        assert!(allocated.iter().enumerate().all(|(index, &sum)| sum == (index * world.size()) as u64));
+        assert!(registered.iter().all(|&root| root == 1));
+        Ok::<_, han::Error>(())
+    })??;
     assert!(ordinary[start..start + COUNT].iter().all(|&root| root == 1));
     drop(allocated);
     context.finalize()

@@ -200,4 +200,84 @@ mod tests {
         assert_eq!(links.serve(1), Some(Report::HungUp));
         assert_eq!(links.serve(1), None);
     }
+
+    /// What a rank says in an exchange of two.
+    fn conversation() -> Vec<u8> {
+        let lines = [
+            "cmd=init pmi_version=1 pmi_subversion=1",
+            "cmd=get_maxes",
+            "cmd=get_my_kvsname",
+            "cmd=get kvsname=job_1 key=PMI_process_mapping",
+            "cmd=put kvsname=job_1 key=han-0-0-0 value=000000030908a7",
+            "cmd=barrier_in",
+            "cmd=get kvsname=job_1 key=han-0-1-0",
+            "cmd=finalize",
+        ];
+        lines.iter().flat_map(|line| line.bytes().chain([b'\n'])).collect()
+    }
+
+    /// Serves rank 0 of two that says `bytes` in pieces and takes every answer; its last report.
+    fn serve_all(bytes: &[u8], piece: usize) -> Option<Report> {
+        let (mut links, ranks) = pair(2);
+        (&ranks[1]).write_all(b"cmd=init pmi_version=1 pmi_subversion=1\ncmd=barrier_in\n").unwrap();
+        assert_eq!(links.serve(1), None);
+        ranks[0].set_nonblocking(true).unwrap();
+        for piece in bytes.chunks(piece) {
+            (&ranks[0]).write_all(piece).unwrap();
+            let report = links.serve(0);
+            let _ = (&ranks[0]).read(&mut [0; 8192]);
+            if report.is_some() {
+                return report;
+            }
+            let held = links.links[0].as_ref().map_or(0, |link| link.lines.held() + link.unsent.len());
+            assert!(held <= 16 * 1024, "{held} bytes are held");
+        }
+        None
+    }
+
+    #[test]
+    fn a_conversation_in_pieces_is_understood() {
+        for piece in [1, 7, 100, 4096] {
+            assert_eq!(serve_all(&conversation(), piece), None);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damaged_conversations_are_answered_or_violations(
+            changes in proptest::collection::vec((0_usize..1000, proptest::prelude::any::<u8>()), 0..6),
+            cut in 0_usize..1000,
+            repeats in 0_usize..4,
+            piece in 1_usize..600,
+        ) {
+            let mut bytes = conversation();
+            for (at, byte) in changes {
+                let at = at % bytes.len();
+                bytes[at] = byte;
+            }
+            let cut = cut % bytes.len();
+            let stretch = bytes[cut..].repeat(repeats);
+            bytes.truncate(cut);
+            bytes.extend(stretch);
+            let _ = serve_all(&bytes, piece);
+        }
+
+        #[test]
+        fn lines_that_are_too_long_are_violations(line in 0_usize..8, extra in 1024_usize..5000, piece in 1_usize..2000) {
+            let whole = conversation();
+            let mut lines: Vec<Vec<u8>> = whole.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            let end = lines[line].len() - 1;
+            lines[line].splice(end..end, std::iter::repeat_n(b'x', extra));
+            let report = serve_all(&lines.concat(), piece);
+            assert!(matches!(report, Some(Report::Violation(_))), "{report:?}");
+        }
+
+        #[test]
+        fn any_bytes_are_answered_or_violations(
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..4000),
+            piece in 1_usize..2000,
+        ) {
+            let _ = serve_all(&bytes, piece);
+        }
+    }
 }

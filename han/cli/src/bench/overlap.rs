@@ -1,0 +1,251 @@
+//! `han bench --overlap`: how much of the work on one level the other one hides (dissertation, equation 5.3).
+//!
+//! Each node's leader does a collective across nodes, one with the ranks of its node, and both at once. What overlaps is
+//! told for every leader, as figures 5.10 and 5.11 do, for the modules and algorithms that are set.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+use han::task::Layout;
+use han::{Call, Collective, Communicator, Context, Operator, Request};
+use serde::Serialize;
+
+use super::Result;
+use super::stats::{bytes_text, median, time_text};
+use crate::output::stdout;
+
+/// Fewest iterations in a repeat.
+const LEAST_ITERATIONS: u32 = 3;
+/// Most iterations in a repeat.
+const MOST_ITERATIONS: u32 = 10_000;
+
+/// What to measure, and how.
+pub(super) struct Plan {
+    pub(super) collective: Collective,
+    pub(super) repeats: u32,
+    pub(super) repeat_time: Duration,
+    pub(super) bytes: Vec<usize>,
+    pub(super) json: bool,
+}
+
+/// What of the levels is at work.
+#[derive(Clone, Copy)]
+struct Levels {
+    inter: bool,
+    intra: bool,
+}
+
+const INTER: Levels = Levels { inter: true, intra: false };
+const INTRA: Levels = Levels { inter: false, intra: true };
+const BOTH: Levels = Levels { inter: true, intra: true };
+
+/// One leader's result.
+#[derive(Serialize)]
+struct Row {
+    coll: &'static str,
+    bytes: usize,
+    ranks: usize,
+    nodes: usize,
+    node: usize,
+    leader: usize,
+    inter: String,
+    intra: String,
+    inter_us: f64,
+    intra_us: f64,
+    both_us: f64,
+    overlap: f64,
+}
+
+/// Equation 5.3: the part of the shorter work that the longer one hides.
+fn overlap(inter: f64, intra: f64, both: f64) -> f64 {
+    let shorter = inter.min(intra);
+    if shorter > 0.0 { ((inter + intra - both) / shorter).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+/// The groups of this rank, and its buffers.
+struct Stage<'a> {
+    world: &'a Communicator,
+    node: Communicator,
+    /// This rank's place in its node that leads.
+    leader: usize,
+    /// On leaders alone.
+    leaders: Option<Communicator>,
+    collective: Collective,
+    /// For the network, and for two operations in memory.
+    buffers: [Vec<f32>; 3],
+}
+
+/// Measures all sizes, and prints a row for each leader.
+pub(super) fn run(context: &Context, plan: &Plan) -> Result<()> {
+    let world = context.world();
+    let layout = Layout::new(&context.nodes());
+    if layout.nodes() < 2 {
+        return Err("--overlap needs several nodes: give --nodes K".into());
+    }
+    let own = layout.node_of(world.rank());
+    let local = layout.local_of(world.rank());
+    let leader = layout.leader(own, 0);
+    let node = world.split(u32::try_from(own).ok(), 0)?.ok_or("a rank without a node")?;
+    let leaders = world.split((local == leader).then_some(0), 0)?;
+    let mut stage = Stage { world, node, leader, leaders, collective: plan.collective, buffers: Default::default() };
+    let mut rows = Vec::new();
+    for &bytes in &plan.bytes {
+        let times = stage.measure(bytes, plan, own, layout.nodes())?;
+        let (inter, intra) = stage.choices(bytes);
+        for (node, of_node) in times.chunks_exact(3).enumerate() {
+            let &[inter_us, intra_us, both_us] = of_node else { continue };
+            rows.push(Row {
+                coll: plan.collective.name(),
+                bytes,
+                ranks: world.size(),
+                nodes: layout.nodes(),
+                node,
+                leader: layout.members(node)[layout.leader(node, 0)],
+                inter: inter.clone(),
+                intra: intra.clone(),
+                inter_us,
+                intra_us,
+                both_us,
+                overlap: overlap(inter_us, intra_us, both_us),
+            });
+        }
+    }
+    if world.rank() == 0 { print(&rows, plan) } else { Ok(()) }
+}
+
+fn print(rows: &[Row], plan: &Plan) -> Result<()> {
+    if plan.json {
+        return rows.iter().try_for_each(|row| Ok(writeln!(stdout(), "{}", serde_json::to_string(row)?)?));
+    }
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN);
+    let head = ["bytes", "node", "leader", "across nodes", "on a node", "inter us", "intra us", "both us", "overlap"];
+    table.set_header(head);
+    for row in rows {
+        table.add_row([
+            bytes_text(row.bytes),
+            row.node.to_string(),
+            row.leader.to_string(),
+            row.inter.clone(),
+            row.intra.clone(),
+            time_text(row.inter_us),
+            time_text(row.intra_us),
+            time_text(row.both_us),
+            format!("{:.2}", row.overlap),
+        ]);
+    }
+    writeln!(stdout(), "# {}: what overlaps on each leader\n{table}", plan.collective)?;
+    Ok(())
+}
+
+impl Stage<'_> {
+    /// Microseconds of each node's leader: across nodes, on the node, both.
+    fn measure(&mut self, bytes: usize, plan: &Plan, own: usize, nodes: usize) -> Result<Vec<f64>> {
+        let count = (bytes / size_of::<f32>()).max(1);
+        self.buffers = [vec![1.0; count], vec![1.0; count], vec![1.0; count]];
+        self.time(BOTH, 1)?;
+        let once = [self.time(BOTH, 2)?.as_secs_f64()];
+        let mut longest = once;
+        self.world.allreduce(&once, &mut longest, Operator::Max)?;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped below
+        let iterations = (plan.repeat_time.as_secs_f64() * 2.0 / longest[0].max(1e-9)) as u32;
+        let iterations = iterations.clamp(LEAST_ITERATIONS, MOST_ITERATIONS);
+        let mut times: [Vec<f64>; 3] = Default::default();
+        for _ in 0..plan.repeats {
+            for (levels, times) in [INTER, INTRA, BOTH].into_iter().zip(&mut times) {
+                times.push(self.time(levels, iterations)?.as_secs_f64() * 1e6 / f64::from(iterations));
+            }
+        }
+        let mut all = vec![0.0; 3 * nodes];
+        if self.leaders.is_some() {
+            for (place, times) in times.iter().enumerate() {
+                all[3 * own + place] = median(times);
+            }
+        }
+        self.world.allreduce_in_place(&mut all, Operator::Sum)?;
+        Ok(all)
+    }
+
+    /// What so many iterations take on this rank, with a barrier before each, which does not count.
+    fn time(&mut self, levels: Levels, iterations: u32) -> Result<Duration> {
+        let mut time = Duration::ZERO;
+        for _ in 0..iterations {
+            self.world.barrier()?;
+            let begun = Instant::now();
+            self.once(levels)?;
+            time += begun.elapsed();
+        }
+        Ok(time)
+    }
+
+    fn once(&mut self, levels: Levels) -> Result<()> {
+        let mut requests: [Option<Request<Vec<f32>>>; 3] = [None, None, None];
+        if let Some(leaders) = self.leaders.as_ref().filter(|_| levels.inter) {
+            let buffer = std::mem::take(&mut self.buffers[0]);
+            requests[0] = Some(match self.collective {
+                Collective::Reduce => leaders.ireduce(buffer, Operator::Max, 0)?,
+                Collective::Allreduce => leaders.iallreduce(buffer, Operator::Max)?,
+                Collective::Bcast | Collective::Barrier => leaders.ibcast(buffer, 0)?,
+            });
+        }
+        if levels.intra {
+            // What goes up and down for a chunk: an allreduce has both.
+            if matches!(self.collective, Collective::Reduce | Collective::Allreduce) {
+                let buffer = std::mem::take(&mut self.buffers[1]);
+                requests[1] = Some(self.node.ireduce(buffer, Operator::Max, self.leader)?);
+            }
+            if matches!(self.collective, Collective::Bcast | Collective::Allreduce) {
+                let buffer = std::mem::take(&mut self.buffers[2]);
+                requests[2] = Some(self.node.ibcast(buffer, self.leader)?);
+            }
+        }
+        loop {
+            let mut is_done = true;
+            for request in requests.iter_mut().flatten() {
+                is_done &= request.test()?;
+            }
+            if is_done {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        for (request, buffer) in requests.into_iter().zip(&mut self.buffers) {
+            if let Some(request) = request {
+                *buffer = request.wait()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is chosen on both levels.
+    fn choices(&mut self, bytes: usize) -> (String, String) {
+        let count = (bytes / size_of::<f32>()).max(1);
+        let mut buffer = vec![0.0_f32; count];
+        let mut call = |of: &Communicator, collective: Collective, root: usize| {
+            of.choice(&match collective {
+                Collective::Reduce => Call::reduce_in_place(&mut buffer, Operator::Max.into(), root),
+                Collective::Allreduce => Call::allreduce_in_place(&mut buffer, Operator::Max.into()),
+                Collective::Bcast | Collective::Barrier => Call::bcast(&mut buffer, root),
+            })
+        };
+        let inter = self.leaders.as_ref().map_or_else(String::new, |leaders| call(leaders, self.collective, 0));
+        let on_node = if self.collective == Collective::Bcast { Collective::Bcast } else { Collective::Reduce };
+        (inter, call(&self.node, on_node, self.leader))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::overlap;
+
+    #[test]
+    fn what_is_hidden_is_a_part_of_the_shorter_work() {
+        let close = |overlap: f64, expected: f64| (overlap - expected).abs() < 1e-12;
+        assert!(close(overlap(10.0, 4.0, 10.0), 1.0));
+        assert!(close(overlap(10.0, 4.0, 14.0), 0.0));
+        assert!(close(overlap(10.0, 4.0, 12.0), 0.5));
+        assert!(close(overlap(10.0, 4.0, 20.0), 0.0) && close(overlap(10.0, 4.0, 5.0), 1.0));
+    }
+}

@@ -1,0 +1,189 @@
+//! `han model`: what collectives would take on a machine that is only described.
+//!
+//! Every number comes from a simulation of all ranks, each with the schedule and the engine that it would really
+//! have. `net-fabric/docs/models.md` has the formulas and the sources of the shipped parameters.
+
+mod choice;
+mod lists;
+pub(crate) mod noise;
+pub(crate) mod plot;
+mod report;
+pub(crate) mod study;
+mod verify;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::builder::ArgPredicate;
+use net_fabric::algorithm::{Algorithm, Collective};
+use net_fabric::engine::Policy;
+use net_fabric::model::closed::Terms;
+use net_fabric::model::{self, Case};
+use net_fabric::transport::simulated::{Layout, Machine, Model, Noise};
+
+use crate::bench::stats::parse_bytes;
+use crate::tune::{HowArgs, validate};
+use lists::{Counts, Sizes};
+use report::{Equation, Row};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to predict: barrier, bcast, reduce or allreduce
+    #[arg(value_name = "COLL", value_parser = choice::parse_collective, required = false)]
+    #[arg(default_value_if("validate", ArgPredicate::IsPresent, "allreduce"))]
+    collective: Collective,
+    /// Numbers of nodes: 64, or 8,16,24, or 8..4096 for all doublings
+    #[arg(long, value_name = "N[,..]", value_parser = Counts::parse, default_value = "2")]
+    nodes: Counts,
+    /// Ranks of each node
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    ppn: u32,
+    /// Lengths of the vector in bytes: 8, or 8,4K,1M, or 8..64K for all doublings
+    #[arg(long, value_name = "B[,..]", value_parser = Sizes::parse, default_value = "8")]
+    bytes: Sizes,
+    /// Algorithms, by name [default: all that do this]
+    #[arg(long, value_name = "A[,..]", value_delimiter = ',')]
+    algorithm: Vec<String>,
+    /// Parameters of the machine: a file, or blue-waters, lassen or generic
+    #[arg(long, value_name = "FILE", default_value = "generic")]
+    parameters: String,
+    /// Cost model [default: the one that the parameters name]
+    #[arg(long, value_name = "MODEL", value_parser = choice::parse_model)]
+    model: Option<Model>,
+    /// How ranks work through their schedules: blocking, wait-all, event, or event:SENDS,RECEIVES
+    #[arg(long, value_name = "POLICY", default_value = "event", value_parser = choice::parse_policy)]
+    policy: Policy,
+    /// Bytes of a pipelined piece
+    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = parse_bytes)]
+    chunk: usize,
+    /// Root of bcast and reduce
+    #[arg(long, value_name = "R", default_value_t = 0)]
+    root: usize,
+    /// Delays: rank=6,ms=1[,at=MS | ,hz=HZ] or uniform=0..10ms,hz=10; compares the three policies
+    #[arg(long, value_name = "SPEC", value_parser = noise::Spec::parse)]
+    noise: Option<noise::Spec>,
+    /// Operations that are simulated with other draws of the noise each
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "noise", value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Prove the schedules of these algorithms instead: 1 to 64 ranks, all roots, 1 to 5 chunks (`quick`: fewer cases
+    /// above 16 ranks)
+    #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "quick", conflicts_with = "noise")]
+    verify: Option<verify::Extent>,
+    /// How many times as long the others take as this algorithm, in place of microseconds
+    #[arg(long, value_name = "A", conflicts_with = "noise")]
+    against: Option<String>,
+    /// A plot, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// Run a job of --nodes x --ppn (virtual) ranks, and set what the costs of its tasks predict beside what it takes
+    /// [default with it: allreduce of 4M by 2 x 2]
+    #[arg(long, conflicts_with_all = ["json", "noise"])]
+    validate: bool,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+/// Runs the subcommand.
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    if args.validate {
+        return validated(args);
+    }
+    let algorithms = choice::algorithms(args.collective, &args.algorithm)?;
+    if let Some(extent) = args.verify {
+        return verify::main(args, extent, &algorithms);
+    }
+    let machine = machine(args)?;
+    if let Some(noise) = &args.noise {
+        study::compare(args, &machine, &algorithms, noise)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = rows(args, &machine, &algorithms)?;
+    if let Some(against) = &args.against {
+        if !rows.iter().any(|row| row.algorithm == *against) {
+            return Err(format!("--against {against}: name it with --algorithm too, beside those to compare").into());
+        }
+        report::compare(&mut rows, against);
+    }
+    if let Some(path) = &args.svg {
+        plot::lines(path, args, &machine, &rows)?;
+    }
+    if args.json {
+        report::print_json(args, &machine, &rows)?
+    } else {
+        report::print(args, &machine, &rows)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The model of tasks beside measurements of a real job.
+fn validated(args: &Args) -> Result<ExitCode> {
+    let nodes = args.nodes.values().last().copied().unwrap_or(2);
+    let bytes = args.bytes.values().last().copied().filter(|&bytes| bytes > 8).unwrap_or(4 << 20);
+    validate::main(&validate::Question {
+        collective: args.collective,
+        bytes,
+        nodes: u32::try_from(nodes)?,
+        ranks_per_node: args.ppn.max(2),
+        how: &args.how,
+        svg: args.svg.as_ref(),
+    })
+}
+
+fn machine(args: &Args) -> Result<Machine> {
+    let name = &args.parameters;
+    let machine = if Machine::shipped_names().any(|shipped| shipped == name) {
+        Machine::shipped(name)?
+    } else {
+        let text = std::fs::read_to_string(name).map_err(|error| {
+            let names: Vec<_> = Machine::shipped_names().collect();
+            format!("--parameters {name}: {error}; give a file, or {}", names.join(", "))
+        })?;
+        Machine::parse(&text).map_err(|error| format!("--parameters {name}: {error}"))?
+    };
+    Ok(match args.model {
+        Some(model) => machine.under(model)?,
+        None => machine,
+    })
+}
+
+/// A case of the command line without noise.
+fn case(args: &Args, algorithm: Algorithm, nodes: usize, bytes: usize) -> Result<Case> {
+    Ok(Case {
+        layout: Layout::new(nodes, args.ppn as usize)?,
+        collective: args.collective,
+        algorithm,
+        root: args.root,
+        bytes,
+        chunk_bytes: args.chunk,
+        policy: args.policy,
+        noise: Noise::None,
+    })
+}
+
+/// All that was asked for, one after the other.
+fn rows(args: &Args, machine: &Machine, algorithms: &[Algorithm]) -> Result<Vec<Row>> {
+    // A barrier has no bytes.
+    let sizes = if args.collective == Collective::Barrier { &[0][..] } else { args.bytes.values() };
+    let mut rows = Vec::new();
+    for &nodes in args.nodes.values() {
+        for &bytes in sizes {
+            for algorithm in algorithms {
+                let case = case(args, *algorithm, nodes, bytes)?;
+                let prediction = model::simulate(machine, &case);
+                // What is refused is so for these sizes only: the others are still of interest.
+                let outcome = prediction.map_err(|error| error.to_string());
+                let equation = Terms::of(machine, case.layout, bytes).and_then(|terms| Equation::of(&case, &terms));
+                rows.push(Row { nodes, bytes, algorithm: algorithm.to_string(), outcome, equation, ratio: None });
+            }
+        }
+    }
+    if let [Row { outcome: Err(error), .. }] = &rows[..] {
+        return Err(error.clone().into());
+    }
+    Ok(rows)
+}

@@ -1,0 +1,168 @@
+//! Files of `HAN_TRACE`: the whole, or the ranks' parts, whose clocks are then compared here.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use han::trace::{Alignment, Mark, Offset};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::Result;
+
+/// A trace, whichever files it came from.
+pub(super) struct Traced {
+    pub(super) job: String,
+    /// Ranks of the job, of which some may have left no part.
+    pub(super) size: usize,
+    /// In order.
+    pub(super) ranks: Vec<Rank>,
+    pub(super) events: Vec<Event>,
+    /// What a reader should know.
+    pub(super) remarks: Vec<String>,
+}
+
+/// What a rank says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Rank {
+    pub(super) rank: usize,
+    last: bool,
+    pub(super) node: usize,
+    pub(super) host: String,
+    pid: u32,
+    pub(super) spans: u64,
+    pub(super) dropped: u64,
+    clock: String,
+    pub(super) clock_error_ns: u64,
+    marks: Vec<(u64, u64)>,
+}
+
+/// One event of the format.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Event {
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cat: Option<String>,
+    pub(super) ph: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ts: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dur: Option<f64>,
+    pub(super) pid: usize,
+    pub(super) tid: usize,
+    pub(super) args: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Content {
+    other_data: Head,
+    trace_events: Vec<Event>,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    job: String,
+    size: usize,
+    whole: bool,
+    ranks: Vec<Rank>,
+}
+
+impl Traced {
+    /// Reads the files of one job. A file that says that its job has not ended well stands for the parts beside it.
+    pub(super) fn read(paths: &[PathBuf]) -> Result<Self> {
+        let mut contents = Vec::new();
+        let mut remarks = Vec::new();
+        for path in paths {
+            let content = read(path)?;
+            let head = &content.other_data;
+            if !head.whole && head.ranks.is_empty() {
+                let parts = parts_beside(path, head);
+                remarks.push(format!(
+                    "{}: the job has not come to its end, or is under way: {} of {} ranks have left their part",
+                    path.display(),
+                    parts.len(),
+                    head.size
+                ));
+                contents.extend(parts);
+            } else {
+                contents.push(content);
+            }
+        }
+        let Some(first) = contents.first() else {
+            return Err(format!("{}: no rank has left its part beside it", paths[0].display()).into());
+        };
+        let (job, size) = (first.other_data.job.clone(), first.other_data.size);
+        if let Some(other) = contents.iter().position(|content| content.other_data.job != job) {
+            return Err(format!("files of several jobs: {job} and {}", contents[other].other_data.job).into());
+        }
+        contents.sort_by_key(|content| content.other_data.ranks.first().map(|rank| rank.rank));
+        remarks.extend(align(&mut contents));
+        let mut traced = Self { job, size, ranks: Vec::new(), events: Vec::new(), remarks };
+        for Content { other_data, trace_events } in contents {
+            traced.ranks.extend(other_data.ranks);
+            traced.events.extend(trace_events);
+        }
+        if let Some(pair) = traced.ranks.windows(2).find(|pair| pair[0].rank >= pair[1].rank) {
+            return Err(format!("rank {} comes twice in these files", pair[1].rank).into());
+        }
+        Ok(traced)
+    }
+
+    /// The text of a file of all of it.
+    pub(super) fn merged(&self) -> Result<String> {
+        let Self { job, size, ranks, events, .. } = self;
+        let version = env!("CARGO_PKG_VERSION");
+        let other = json!({
+            "producer": format!("han {version}"), "job": job, "size": size, "whole": ranks.len() == *size, "ranks": ranks
+        });
+        let whole = json!({ "displayTimeUnit": "ns", "otherData": other, "traceEvents": events });
+        Ok(serde_json::to_string(&whole)?)
+    }
+}
+
+fn read(path: &Path) -> Result<Content> {
+    let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let content = serde_json::from_reader(BufReader::new(file));
+    content.map_err(|e| format!("{} is no file that HAN_TRACE has written: {e}", path.display()).into())
+}
+
+/// The parts of the same job, which lie beside `path`.
+fn parts_beside(path: &Path, head: &Head) -> Vec<Content> {
+    let part = |rank: usize| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".rank-{rank}"));
+        read(Path::new(&name)).ok().filter(|part| part.other_data.job == head.job)
+    };
+    (0..head.size).filter_map(part).collect()
+}
+
+/// Turns all times into those of rank 0's clock, where they are not yet; says where that cannot be.
+fn align(contents: &mut [Content]) -> Vec<String> {
+    let own: BTreeMap<usize, Rank> =
+        contents.iter().flat_map(|content| &content.other_data.ranks).map(|rank| (rank.rank, rank.clone())).collect();
+    let marks = |rank: &Rank| -> Vec<Mark> {
+        rank.marks.iter().map(|&(entered_ns, left_ns)| Mark { entered_ns, left_ns }).collect()
+    };
+    let mut remarks = Vec::new();
+    for Content { other_data, trace_events } in contents {
+        let [rank] = &mut other_data.ranks[..] else { continue };
+        if rank.last || own.get(&0).is_some_and(|first| first.clock == rank.clock) {
+            continue;
+        }
+        let offset = own.get(&0).and_then(|first| Offset::between(&marks(rank), &marks(first)));
+        let Some(offset) = offset else {
+            remarks.push(format!("rank {}: its clock cannot be compared without the part of rank 0", rank.rank));
+            continue;
+        };
+        let alignment = Alignment::new(offset, None);
+        rank.clock_error_ns = alignment.error_ns();
+        for ts in trace_events.iter_mut().filter_map(|event| event.ts.as_mut()) {
+            #[expect(clippy::cast_precision_loss, reason = "the difference of clocks, to the microsecond")]
+            let ahead_us = offset.ahead_ns as f64 / 1000.0;
+            *ts -= ahead_us;
+        }
+    }
+    remarks
+}

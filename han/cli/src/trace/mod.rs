@@ -1,0 +1,87 @@
+//! `han trace`: what a file of `HAN_TRACE` says, in tables and as a picture.
+
+mod file;
+mod picture;
+mod spans;
+mod summary;
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use file::Traced;
+use spans::Window;
+
+use crate::output::stdout;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Most spans of a picture that is not cut out by hand.
+const MOST_DRAWN: usize = 4000;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The file that HAN_TRACE named, or what the ranks of a job that did not end well have left (FILE.rank-N)
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Draw what was under way on each rank, and when
+    #[arg(long, value_name = "OUT")]
+    svg: Option<PathBuf>,
+    /// Put the files together as one
+    #[arg(long, value_name = "OUT")]
+    merge: Option<PathBuf>,
+    /// Only this call, counted from 0 on its communicator
+    #[arg(long, value_name = "[COMMUNICATOR:]NUMBER", value_parser = parse_call, conflicts_with_all = ["from", "to"])]
+    call: Option<(u64, u64)>,
+    /// Only what comes after so many milliseconds
+    #[arg(long, value_name = "MS")]
+    from: Option<f64>,
+    /// Only what comes before so many milliseconds
+    #[arg(long, value_name = "MS")]
+    to: Option<f64>,
+}
+
+/// Runs the subcommand.
+pub(crate) fn main(args: &Args) -> Result<ExitCode> {
+    let traced = Traced::read(&args.files)?;
+    if let Some(path) = &args.merge {
+        fs::write(path, traced.merged()?).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    }
+    let spans = spans::of(&traced);
+    let all = Window::of(&spans);
+    let window = match args.call {
+        Some(call) => {
+            let window = Window::of(spans.iter().filter(|span| span.call() == Some(call)));
+            window.ok_or_else(|| format!("there is no call {} on communicator {} here", call.1, call.0))?
+        }
+        None => all.unwrap_or_default().cut(args.from, args.to)?,
+    };
+    let mut inside = window.cut_out(&spans);
+    inside.retain(|span| args.call.is_none() || span.call().is_none_or(|call| Some(call) == args.call));
+    summary::print(&traced, &inside, &window, all.unwrap_or_default())?;
+    if let Some(path) = &args.svg {
+        let longest = spans::longest_call(&inside).filter(|_| inside.len() > MOST_DRAWN);
+        let (drawn, spans) = match &longest {
+            Some(longest) => {
+                writeln!(
+                    stdout(),
+                    "drawn: call {} on communicator {}, the longest one (--call, --from and --to choose otherwise)",
+                    longest.call.1,
+                    longest.call.0
+                )?;
+                (&longest.window, longest.window.cut_out(&inside))
+            }
+            None => (&window, inside),
+        };
+        let text = picture::draw(&traced, &spans, drawn, all.unwrap_or_default().begin_us);
+        fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse_call(text: &str) -> std::result::Result<(u64, u64), String> {
+    let (communicator, number) = text.split_once(':').unwrap_or(("0", text));
+    let parse = |word: &str| word.parse().map_err(|_| format!("`{text}`: give the number of a call, as 17 or 3:17"));
+    Ok((parse(communicator)?, parse(number)?))
+}

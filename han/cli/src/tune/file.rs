@@ -1,0 +1,130 @@
+//! The files of `han tune`: the tuning file, and what an interrupted search has left.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use han::tune::{Measured, Source, Tuning};
+
+use super::Result;
+use crate::info::processor;
+
+/// What an interrupted search of `out` has left.
+pub(super) fn journal(out: &Path) -> PathBuf {
+    let mut name = out.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+/// Finds what is wrong with the files before anything is measured.
+pub(super) fn check(out: &Path, resumes: bool) -> Result<()> {
+    let journal = journal(out);
+    if journal.exists() && !resumes {
+        let name = journal.display();
+        return Err(
+            format!("{name} is left of a search that was interrupted: --resume goes on with it; or remove it").into()
+        );
+    }
+    known(out).map(|_| ())
+}
+
+/// What the file has, of this machine.
+fn known(out: &Path) -> Result<Tuning> {
+    let own = machine();
+    if !out.exists() {
+        return Ok(Tuning { machine: own, ..Tuning::default() });
+    }
+    let tuning = Source::read(out)?.tuning;
+    if tuning.machine != own {
+        let name = out.display();
+        return Err(format!(
+            "{name} is of another machine, {:?}, and this is {own:?}: give another --out",
+            tuning.machine
+        )
+        .into());
+    }
+    Ok(tuning)
+}
+
+/// Puts `measured` into the file, all at once.
+pub(super) fn write(out: &Path, measured: Measured) -> Result<()> {
+    let mut tuning = known(out)?;
+    tuning.put(measured);
+    let mut next = out.as_os_str().to_owned();
+    next.push(".next");
+    let written = fs::write(&next, tuning.to_text()).and_then(|()| fs::rename(&next, out));
+    written.map_err(|e| format!("{}: {e}", Path::new(&next).display()).into())
+}
+
+/// Appends to the file at `path`, so that it is there whatever happens to this process.
+pub(super) fn append(path: &Path, text: &str) -> Result<()> {
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| format!("{}: {e}", path.display()).into())
+}
+
+/// This machine in words.
+pub(super) fn machine() -> String {
+    // All of them: a rank may be bound to one.
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
+    format!("{}, {cores} cores", processor())
+}
+
+/// Today, in UTC.
+pub(super) fn date() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    date_of(i64::try_from(seconds / 86_400).unwrap_or(0))
+}
+
+/// The date of a day since 1970-01-01: years of the calendar begin in March, so that leap days come last.
+fn date_of(days: i64) -> String {
+    let days = days + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        for (days, date) in [(0, "1970-01-01"), (59, "1970-03-01"), (11_016, "2000-02-29"), (20_776, "2026-11-19")] {
+            assert_eq!(date_of(days), date);
+        }
+    }
+
+    #[test]
+    fn other_shapes_stay_and_other_machines_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("tuning.toml");
+        let measured = |nodes| Measured {
+            nodes,
+            ranks_per_node: 2,
+            provider: "tcp".to_owned(),
+            date: date(),
+            method: "task".to_owned(),
+            points: Vec::new(),
+        };
+        for nodes in [4, 2, 4] {
+            write(&out, measured(nodes)).unwrap();
+        }
+        let shapes: Vec<usize> = Source::read(&out).unwrap().tuning.shapes.iter().map(|shape| shape.nodes).collect();
+        assert_eq!(shapes, [2, 4]);
+        check(&out, false).unwrap();
+        append(&journal(&out), "a line\n").unwrap();
+        assert!(check(&out, false).unwrap_err().to_string().contains("--resume"));
+        check(&out, true).unwrap();
+        let text = fs::read_to_string(&out).unwrap().replace(&machine(), "another");
+        fs::write(&out, text).unwrap();
+        assert!(check(&out, true).unwrap_err().to_string().contains("another machine, \"another\""));
+    }
+}

@@ -1,0 +1,370 @@
+//! One rank of a search.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use han::tune::compare::{Row, compare};
+use han::tune::{Bench, Case, Entry, Journal, Measured, Method, Outcome, Point, Space, Work, search, works};
+use han::{Call, Collective, Communicator, Context, Op, Operator, SharedVec};
+use shm_core::sys::clock::now_ns;
+
+use super::{Args, HowArgs, Result, bar, file, report};
+use crate::bench::Memory;
+use crate::output::stdout;
+
+/// Bounds of the iterations of one measurement.
+const ITERATIONS: std::ops::RangeInclusive<u64> = 4..=50;
+/// The same for tasks, of which one run has several that are alike.
+const TASK_ITERATIONS: std::ops::RangeInclusive<u64> = 3..=8;
+/// Turns of a comparison.
+const TURNS: usize = 5;
+/// Bytes that take as long as everything around them, about.
+const FREE_BYTES: usize = 256 << 10;
+
+/// Searches, and lets rank 0 write and print what was found.
+pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
+    let context = Context::init()?;
+    let world = context.world();
+    let nodes = context.node_count();
+    if nodes < 2 || !world.size().is_multiple_of(nodes) {
+        return Err(format!(
+            "{} ranks on {nodes} nodes: several nodes with as many ranks each are needed",
+            world.size()
+        )
+        .into());
+    }
+    let space = Space::new((nodes, world.size() / nodes), &args.collectives, bounds, args.quick);
+    let methods = if args.compare { Method::NAMES.map(|(_, method)| method).to_vec() } else { vec![args.method] };
+    let provider = context.provider().unwrap_or_default();
+    let mut bench = Worker::new(world, &args.job.how, space.sizes.last().copied().unwrap_or(0), &space.segments)?;
+    let title =
+        format!("{} x {} over {provider}, {:?}, {:?}", nodes, space.ranks_per_node, space, args.job.how.alloc.name());
+    if args.against_flat {
+        let slower = against_flat(&mut bench, &space)?;
+        drop(bench);
+        context.finalize()?;
+        return Ok(if slower { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+    }
+    bench.keep(&title, file::journal(&args.out), args.resume)?;
+    let turns = if args.compare { TURNS } else { 0 };
+    bench.expect(&space, &methods, turns);
+
+    let mut outcomes: Vec<(Method, Outcome)> = Vec::new();
+    for &method in &methods {
+        outcomes.push((method, search(&mut bench, &space, method)?));
+    }
+    let cases: Vec<Case> = if args.compare { space.cases().collect() } else { Vec::new() };
+    let rows = compare(&mut bench, &cases, &outcomes, 0..turns)?;
+    let printed = if world.rank() == 0 {
+        let (method, outcome) = &outcomes[0];
+        let point = |found: &han::tune::Best| Point {
+            collective: found.case.collective,
+            bytes: found.case.bytes,
+            us: found.us,
+            settings: found.settings,
+        };
+        let measured = Measured {
+            nodes,
+            ranks_per_node: space.ranks_per_node,
+            provider: provider.to_owned(),
+            date: file::date(),
+            method: format!("{}, {} measurements in {:.1} s", method.name(), outcome.measured, outcome.spent_s),
+            points: outcome.found.iter().map(point).collect(),
+        };
+        let written =
+            file::write(&args.out, measured).and_then(|()| Ok(std::fs::remove_file(file::journal(&args.out))?));
+        written
+            .and_then(|()| report::found(&args.out, &outcomes[0]))
+            .and_then(|()| if args.compare { report::compared(&outcomes, &rows) } else { Ok(()) })
+    } else {
+        Ok(())
+    };
+    bench.all_go_on(printed)?;
+    drop(bench);
+    context.finalize()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures the built-in rules beside all ranks on the network, where they seem slower once more; true if they are.
+fn against_flat(bench: &mut Worker<'_>, space: &Space) -> Result<bool> {
+    let is_slower = |row: &Row| row.loss_to_flat > report::WORSE;
+    let cases: Vec<Case> = space.cases().collect();
+    let mut rows = compare(bench, &cases, &[], 0..TURNS)?;
+    let doubtful: Vec<Case> = rows.iter().filter(|row| is_slower(row)).map(|row| row.case).collect();
+    for again in compare(bench, &doubtful, &[], TURNS..TURNS * 4)? {
+        rows.iter_mut().filter(|row| row.case == again.case).for_each(|row| *row = again.clone());
+    }
+    let printed = if bench.world.rank() == 0 { report::against_flat(&rows) } else { Ok(()) };
+    bench.all_go_on(printed)?;
+    Ok(rows.iter().any(is_slower))
+}
+
+/// Measures on a communicator whose settings it changes.
+pub(super) struct Worker<'a> {
+    world: &'a Communicator,
+    tuned: Communicator,
+    settings: Option<han::select::Inter>,
+    send: Vector,
+    receive: Vector,
+    nanoseconds: u64,
+    journal: Journal,
+    /// Where rank 0 keeps the journal, if it does.
+    kept_at: Option<PathBuf>,
+    /// Weights of what is done, and of what there is to do.
+    done: u64,
+    expected: VecDeque<u64>,
+    reports: bool,
+    /// Operations so far, by which their results are told apart.
+    stamp: u16,
+}
+
+/// A rank's buffer.
+enum Vector {
+    Private(Vec<f32>),
+    Shared(SharedVec<f32>),
+}
+
+impl Vector {
+    fn new(communicator: &Communicator, memory: Memory, count: usize) -> Result<Self> {
+        Ok(match memory {
+            Memory::Private => Self::Private(vec![0.0; count]),
+            Memory::Shared => Self::Shared(communicator.alloc(count)?),
+        })
+    }
+
+    fn first(&mut self, count: usize) -> &mut [f32] {
+        match self {
+            Self::Private(vector) => &mut vector[..count],
+            Self::Shared(vector) => &mut vector[..count],
+        }
+    }
+}
+
+/// The weight of a measurement in the progress bar.
+fn weight(work: &Work) -> u64 {
+    1 + (work.bytes / FREE_BYTES) as u64
+}
+
+impl<'a> Worker<'a> {
+    /// For vectors of up to `longest` bytes, and tasks of up to the longest of `segments`.
+    pub(super) fn new(world: &'a Communicator, how: &HowArgs, longest: usize, segments: &[usize]) -> Result<Self> {
+        let count = longest.max(segments.last().map_or(0, |bytes| 8 * bytes)) / size_of::<f32>();
+        Ok(Self {
+            world,
+            tuned: world.dup()?,
+            settings: None,
+            send: Vector::new(world, how.alloc, count)?,
+            receive: Vector::new(world, how.alloc, count)?,
+            nanoseconds: how.ms * 1_000_000,
+            journal: Journal::new(""),
+            kept_at: None,
+            done: 0,
+            expected: VecDeque::new(),
+            reports: how.report_progress && world.rank() == 0,
+            stamp: 0,
+        })
+    }
+
+    /// Keeps what is measured at `path`, and takes what is there if the search `resumes`.
+    fn keep(&mut self, title: &str, path: PathBuf, resumes: bool) -> Result<()> {
+        self.journal = Journal::new(title);
+        let mut text = String::new();
+        let read = if resumes && self.world.rank() == 0 && path.exists() {
+            std::fs::read_to_string(&path).map(|known| text = known).map_err(Into::into)
+        } else {
+            Ok(())
+        };
+        self.all_go_on(read)?;
+        let text = self.as_rank_0_has_it(text.as_bytes())?;
+        if !text.is_empty() {
+            let text = String::from_utf8_lossy(&text);
+            self.journal.resume(&text).map_err(|why| format!("{} {why}", path.display()))?;
+        }
+        let mut started = Ok(());
+        if self.world.rank() == 0 {
+            if text.is_empty() {
+                started = file::append(&path, &self.journal.head());
+            }
+            self.kept_at = Some(path);
+        }
+        self.all_go_on(started)
+    }
+
+    /// Foresees what `methods` will measure.
+    fn expect(&mut self, space: &Space, methods: &[Method], turns: usize) {
+        let searched = methods.iter().flat_map(|&method| works(space, method)).map(|work| weight(&work));
+        let picks = methods.len() as u64 + 1;
+        let compared = space.cases().map(|case| picks * turns as u64 * (1 + (case.bytes / FREE_BYTES) as u64));
+        self.expected = searched.chain(compared).collect();
+    }
+
+    fn show(&mut self, work: &Work) -> Result<()> {
+        self.done += weight(work);
+        if self.reports {
+            let total = self.expected.iter().sum::<u64>().max(self.done);
+            let what = format!("{} {} {}", work.by, work.collective.name(), work.bytes);
+            stdout().write_all(bar::line(self.done, total, &what).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The same outcome on all ranks: that of rank 0, which alone writes.
+    pub(super) fn all_go_on(&self, outcome: Result<()>) -> Result<()> {
+        let mut failed = [u8::from(outcome.is_err())];
+        self.world.bcast(&mut failed, 0)?;
+        outcome?;
+        if failed[0] == 0 { Ok(()) } else { Err("rank 0 cannot go on".into()) }
+    }
+
+    fn as_rank_0_has_it(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut length = [bytes.len() as u64];
+        self.world.bcast(&mut length, 0)?;
+        let mut all = bytes.to_vec();
+        all.resize(usize::try_from(length[0])?, 0);
+        self.world.bcast(&mut all, 0)?;
+        Ok(all)
+    }
+
+    /// The greatest of all ranks' values, one by one.
+    fn greatest(&self, mut values: Vec<f64>) -> Result<Vec<f64>> {
+        self.world.allreduce_in_place(&mut values, Operator::Max)?;
+        Ok(values)
+    }
+
+    fn go(&mut self, work: &Work) -> Result<Entry> {
+        let began = now_ns();
+        if self.settings != Some(work.settings) {
+            self.tuned.choose_by(Some(work.settings))?;
+            self.settings = Some(work.settings);
+        }
+        self.once(work)?;
+        self.check(work)?;
+        let once = self.once(work)?;
+        let bounds = if work.chunks.is_some() { TASK_ITERATIONS } else { ITERATIONS };
+        let all = self.greatest(vec![once])?[0];
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // times
+        let wanted = (self.nanoseconds as f64 / 1e3 / all.max(1.0)) as u64;
+        let iterations = usize::try_from(wanted.clamp(*bounds.start(), *bounds.end()))?;
+        let us = match work.chunks {
+            None => {
+                let times = (0..iterations).map(|_| self.once(work)).collect::<Result<_>>()?;
+                vec![vec![median(&mut self.greatest(times)?)]]
+            }
+            Some(chunks) => self.by_task(work, chunks, iterations)?,
+        };
+        self.check(work)?;
+        #[allow(clippy::cast_precision_loss)] // nanoseconds
+        let spent_s = self.greatest(vec![(now_ns() - began) as f64 * 1e-9])?[0];
+        Ok(Entry { us, spent_s })
+    }
+
+    /// By rank: the costs of its tasks in `iterations` runs.
+    fn by_task(&mut self, work: &Work, chunks: usize, iterations: usize) -> Result<Vec<Vec<f64>>> {
+        let splits = work.settings.splits;
+        let mut runs = Vec::new();
+        for _ in 0..iterations {
+            self.prepare(work);
+            self.world.barrier()?;
+            let tuned = self.tuned.clone();
+            let ends = tuned.run_timed(&self.call(work)?)?;
+            let ends: Vec<_> = ends.iter().map(|end| (end.kind, end.chunk, end.after.as_secs_f64() * 1e6)).collect();
+            runs.push(han::tune::model::tasks(&ends, chunks, work.collective, splits));
+        }
+        let tasks = runs[0].len();
+        // The medians of when each was done, so that their sum is that of a run.
+        let done = |run: &Vec<f64>, task: usize| run[..=task].iter().sum::<f64>();
+        let done: Vec<f64> =
+            (0..tasks).map(|task| median(&mut runs.iter().map(|run| done(run, task)).collect::<Vec<_>>())).collect();
+        let costs: Vec<f64> =
+            (0..tasks).map(|task| done[task] - task.checked_sub(1).map_or(0.0, |before| done[before])).collect();
+        let (rank, size) = (self.world.rank(), self.world.size());
+        let mut all = vec![0.0; size * tasks];
+        all[rank * tasks..][..tasks].copy_from_slice(&costs);
+        Ok(self.greatest(all)?.chunks(tasks).map(<[f64]>::to_vec).collect())
+    }
+
+    /// Microseconds of this rank's operation, after a barrier.
+    fn once(&mut self, work: &Work) -> Result<f64> {
+        self.prepare(work);
+        // The same whatever is measured: the order in which ranks leave it is a head start for some forms.
+        self.world.barrier()?;
+        let tuned = self.tuned.clone();
+        let call = self.call(work)?;
+        let began = now_ns();
+        tuned.run(&call)?;
+        #[allow(clippy::cast_precision_loss)] // nanoseconds
+        Ok((now_ns() - began) as f64 * 1e-3)
+    }
+
+    /// What the next operation works on: every one gives another result.
+    fn prepare(&mut self, work: &Work) {
+        self.stamp = self.stamp % 1000 + 1;
+        let (value, is_root) = (f32::from(self.stamp), self.world.rank() == 0);
+        let count = work.bytes / size_of::<f32>();
+        let send = self.send.first(count);
+        for place in places(count) {
+            send[place] = if work.collective == Collective::Bcast && !is_root { 0.0 } else { value };
+        }
+    }
+
+    fn call(&mut self, work: &Work) -> Result<Call<'_>> {
+        let count = work.bytes / size_of::<f32>();
+        let (send, receive) = (self.send.first(count), self.receive.first(count));
+        let sum = Op::from(Operator::Sum);
+        Ok(match work.collective {
+            Collective::Barrier => Call::barrier(),
+            Collective::Bcast => Call::bcast(send, 0),
+            Collective::Reduce => Call::reduce(send, receive, sum, 0)?,
+            Collective::Allreduce => Call::allreduce(send, receive, sum)?,
+        })
+    }
+
+    /// Whether the last operation gave what it should, where `prepare` has written.
+    fn check(&mut self, work: &Work) -> Result<()> {
+        let (rank, size) = (self.world.rank(), u16::try_from(self.world.size())?);
+        let value = f32::from(self.stamp);
+        let count = work.bytes / size_of::<f32>();
+        let (got, wanted) = match work.collective {
+            Collective::Barrier => return Ok(()),
+            Collective::Reduce if rank != 0 => return Ok(()),
+            Collective::Bcast => (self.send.first(count), value),
+            Collective::Reduce | Collective::Allreduce => (self.receive.first(count), value * f32::from(size)),
+        };
+        match places(count).find(|&place| (got[place] - wanted).abs() > 0.0) {
+            Some(place) => Err(format!("wrong result: element {place} is {}, not {wanted}: {work}", got[place]).into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where results are checked: first, last and between.
+fn places(count: usize) -> impl Iterator<Item = usize> {
+    [0, count / 3, count / 2, count.saturating_sub(1)].into_iter().filter(move |&place| place < count)
+}
+
+impl Bench for Worker<'_> {
+    type Error = Box<dyn std::error::Error>;
+
+    fn measure(&mut self, work: &Work) -> Result<Entry> {
+        let entry = match self.journal.get(work) {
+            Some(entry) => entry.clone(),
+            None => {
+                let entry = self.go(work)?;
+                let line = self.journal.put(work, entry.clone());
+                let kept = self.kept_at.as_ref().map_or(Ok(()), |path| file::append(path, &line));
+                let shown = kept.and_then(|()| self.show(work));
+                self.all_go_on(shown)?;
+                return Ok(entry);
+            }
+        };
+        self.done += weight(work);
+        Ok(entry)
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}

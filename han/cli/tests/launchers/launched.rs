@@ -1,0 +1,164 @@
+//! The launchers of MPI implementations and of Slurm.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::harness::Job;
+use crate::programs::{
+    REPRODUCIBLE, endless_training, expect_greetings, expect_training, hello, kill_one_rank, training,
+};
+use crate::testbed::Testbed;
+
+const BENCHES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches");
+
+/// Debian's Open MPI 4.
+const DEBIAN: &str = "mpirun.openmpi";
+
+/// A launcher and its options, but for the number of ranks.
+struct Launcher(Vec<String>);
+
+impl Launcher {
+    fn of(line: &str) -> Self {
+        Self(line.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Open MPI's, of either generation, on this machine alone.
+    fn open_mpi(program: &str) -> Self {
+        let oversubscribe = if program == DEBIAN { "--oversubscribe" } else { "--map-by :OVERSUBSCRIBE" };
+        Self::of(&format!("{program} --allow-run-as-root --bind-to none {oversubscribe} -n"))
+    }
+
+    /// Open MPI's on two nodes, two ranks each; it hands on no variables unless it is told to.
+    fn open_mpi_over_nodes(program: &str, testbed: &Testbed) -> Self {
+        let ssh = format!("{BENCHES}/testbed-ssh");
+        let of_generation = if program == DEBIAN {
+            format!("--oversubscribe --mca plm_rsh_agent {ssh} --mca oob_tcp_if_include eth0")
+        } else {
+            // A wheel does not lie where it was built for.
+            let home = program.rsplit_once("/bin/").map_or("", |(home, _)| home);
+            let ssh = format!("--prtemca plm_ssh_agent {ssh} --prtemca prte_if_include eth0");
+            format!("--prefix {home} --map-by :OVERSUBSCRIBE {ssh}")
+        };
+        let common = "--allow-run-as-root --bind-to none --host node0:2,node1:2";
+        let exported = format!("-x {} -x HAN_TEST_MARK -x HAN_LOG", REPRODUCIBLE.0);
+        Self::on_first_node(testbed, &format!("{program} {common} {of_generation} {exported} -n"))
+    }
+
+    fn hydra_over_nodes(testbed: &Testbed) -> Self {
+        let ssh = format!("-launcher ssh -launcher-exec {BENCHES}/testbed-ssh");
+        Self::on_first_node(testbed, &format!("mpiexec.hydra {ssh} -hosts node0,node1 -ppn 2 -iface eth0 -n"))
+    }
+
+    fn slurm(nodes: usize, mpi: &str) -> Self {
+        Self::of(&format!("{BENCHES}/testbed-slurm {nodes} srun --quiet -N {nodes} --mpi={mpi} -n"))
+    }
+
+    fn on_first_node(testbed: &Testbed, line: &str) -> Self {
+        let prefix = testbed.prefix().replace("{node}", "0");
+        Self::of(&format!("{prefix} env HAN_TESTBED={} {line}", testbed.name()))
+    }
+
+    /// A job of `ranks` ranks of a program.
+    fn job(&self, ranks: usize, program: &[String]) -> Job {
+        let mut command = Command::new(&self.0[0]);
+        command.args(&self.0[1..]).arg(ranks.to_string()).args(program);
+        Job::of(command).env(REPRODUCIBLE.0, REPRODUCIBLE.1).env("HAN_LOG", "info")
+    }
+
+    /// Runs everything; `nodes` is what `describe()` says of them.
+    fn check(&self, ranks: usize, nodes: Option<&str>) {
+        let done = self.job(ranks, &[hello()]).finish();
+        expect_greetings(&done, ranks);
+        if let Some(nodes) = nodes {
+            assert!(done.stderr.contains(nodes), "{nodes:?} is missing in {done:#?}");
+        }
+        expect_training(&self.job(ranks, &training()).finish(), ranks);
+        kill_one_rank(self.job(3, &endless_training()).start());
+    }
+}
+
+/// A launcher of Open MPI 5, which is installed where HAN_TEST_PEERS says.
+fn peer(program: &str) -> String {
+    let peers = std::env::var_os("HAN_TEST_PEERS").expect("HAN_TEST_PEERS: make check-launchers sets it");
+    PathBuf::from(peers).join("openmpi/bin").join(program).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn debians_mpirun() {
+    let launcher = Launcher::open_mpi(DEBIAN);
+    for ranks in [1, 5] {
+        expect_greetings(&launcher.job(ranks, &[hello()]).finish(), ranks);
+    }
+    launcher.check(3, None);
+}
+
+#[test]
+fn debians_mpirun_over_nodes() {
+    let Some(testbed) = Testbed::up(2) else { return };
+    Launcher::open_mpi_over_nodes(DEBIAN, &testbed).check(4, Some("nodes: 2 with 4 ranks"));
+}
+
+/// Says that this binary is a rank that plays the role below.
+const ROLE: &str = "HAN_TEST_ROLE";
+
+#[test]
+#[ignore = "a rank of other tests: they start it under a launcher"]
+fn rank_1_aborts() -> han::Result<()> {
+    if std::env::var_os(ROLE).is_none() {
+        return Ok(());
+    }
+    let context = han::Context::init()?;
+    if context.world().rank() == 1 {
+        context.abort(9, "as agreed");
+    }
+    loop {
+        context.world().barrier()?;
+    }
+}
+
+#[test]
+fn an_abort_ends_a_job_of_mpirun() {
+    let own = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
+    let words = ["launched::rank_1_aborts", "--exact", "--ignored", "--nocapture"].map(str::to_owned);
+    let words = [&[own][..], &words].concat();
+    let done = Launcher::open_mpi(DEBIAN).job(3, &words).env(ROLE, "abort").finish();
+    assert_eq!(done.code, 9, "{done:#?}");
+}
+
+#[test]
+fn a_launcher_that_has_gone_is_missed() {
+    let mut command = Command::new(hello());
+    command.env("PMIX_NAMESPACE", "nowhere").env("PMIX_RANK", "0");
+    Job::of(command).finish().expect(1, &["hello: ", "PMIx: PMIx_Init"]);
+}
+
+#[test]
+fn libpmix_that_is_there_changes_nothing_without_a_launcher() {
+    expect_greetings(&Job::of(Command::new(hello())).finish(), 1);
+}
+
+#[test]
+#[ignore = "make check-launchers runs it: needs Open MPI 5"]
+fn open_mpi_5() {
+    for program in ["mpirun", "prterun"] {
+        Launcher::open_mpi(&peer(program)).check(3, None);
+        let Some(testbed) = Testbed::up(2) else { return };
+        Launcher::open_mpi_over_nodes(&peer(program), &testbed).check(4, Some("nodes: 2 with 4 ranks"));
+    }
+}
+
+#[test]
+#[ignore = "make check-launchers runs it: jobs of one node under Hydra are among the tests of the launcher"]
+fn hydra_over_nodes() {
+    let Some(testbed) = Testbed::up(2) else { return };
+    Launcher::hydra_over_nodes(&testbed).check(4, Some("nodes: 2 with 4 ranks"));
+}
+
+#[test]
+#[ignore = "make check-launchers runs it: needs Slurm"]
+fn slurm() {
+    for mpi in ["pmi2", "pmix"] {
+        Launcher::slurm(1, mpi).check(3, None);
+        Launcher::slurm(2, mpi).check(4, Some("nodes: 2 with 4 ranks"));
+    }
+}

@@ -1,0 +1,108 @@
+//! `han model` as a user runs it.
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Runs `han model`; gives standard output, or standard error if it failed.
+fn model(arguments: &str) -> Result<String, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_han"));
+    let output = command.arg("model").args(arguments.split(' ')).stdin(Stdio::null()).output().unwrap();
+    if output.status.success() {
+        Ok(String::from_utf8(output.stdout).unwrap())
+    } else {
+        Err(String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+fn json(arguments: &str) -> Vec<Value> {
+    let text = model(&format!("{arguments} --json")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn predictions_come_with_their_closed_forms() {
+    let rows =
+        json("allreduce --nodes 2..8 --ppn 4 --bytes 8,1K --algorithm recursive-doubling,smp,ring --model postal");
+    assert_eq!(rows.len(), 3 * 2 * 3);
+    for row in &rows {
+        assert_eq!(row["ranks"].as_u64(), row["nodes"].as_u64().map(|nodes| nodes * 4));
+        assert!(row["us"].as_f64().is_some_and(|us| us > 0.0), "{row}");
+        assert_eq!(row["equation_us"].is_null(), row["algorithm"] == "ring", "{row}");
+        // Equations take all ranks of a node to be on different sockets.
+        assert!(row["equation_us"].as_f64().is_none_or(|us| us > row["us"].as_f64().unwrap()), "{row}");
+    }
+}
+
+/// Figures 13 and 15 of `nap-allreduce` are such ratios.
+#[test]
+fn algorithms_are_compared_with_one() {
+    let rows = json("allreduce --nodes 4,16 --ppn 4 --bytes 8,64K --algorithm nap,smp --against nap");
+    for pair in rows.chunks(2) {
+        let us = [0, 1].map(|index| pair[index]["us"].as_f64().unwrap());
+        assert_eq!([&pair[0]["ratio"], &pair[1]["ratio"]], [&Value::from(1.0), &Value::from(us[1] / us[0])]);
+    }
+    let text = model("allreduce --nodes 16 --ppn 4 --algorithm nap,smp --against nap").unwrap();
+    assert!(text.contains("times as long as nap"), "{text}");
+    let error = model("allreduce --algorithm smp --against nap").unwrap_err();
+    assert!(error.contains("name it with --algorithm too"), "{error}");
+}
+
+#[test]
+fn a_table_says_what_could_not_be_simulated() {
+    let text = model("allreduce --nodes 512 --ppn 8 --bytes 1M --algorithm rabenseifner,ring").unwrap();
+    assert!(text.starts_with("allreduce on generic (max-rate), 8 ranks a node"), "{text}");
+    assert!(text.contains("- ring: ") && text.contains("too many to simulate"), "{text}");
+    let error = model("allreduce --nodes 512 --ppn 8 --bytes 1M --algorithm ring").unwrap_err();
+    assert!(error.contains("too many to simulate"), "{error}");
+}
+
+#[test]
+fn parameters_are_read_from_a_file_and_wrong_ones_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let text = include_str!("../../../net-fabric/parameters/lassen.toml").replace("\"lassen\"", "\"mine\"");
+    std::fs::write(&path, &text).unwrap();
+    let path = path.to_str().unwrap();
+    assert_eq!(json(&format!("barrier --nodes 4 --parameters {path}"))[0]["parameters"], "mine");
+    std::fs::write(path, text.replace("short_below", "shirt_below")).unwrap();
+    let error = model(&format!("barrier --parameters {path}")).unwrap_err();
+    assert!(error.contains("mine.toml") && error.contains("shirt_below_bytes"), "{error}");
+    let error = model("barrier --parameters nowhere.toml").unwrap_err();
+    assert!(error.contains("give a file, or generic, blue-waters, lassen"), "{error}");
+    let error = model("barrier --parameters lassen --model loggp").unwrap_err();
+    assert!(error.contains("loggp"), "{error}");
+}
+
+#[test]
+fn noise_compares_the_policies() {
+    let rows = json("bcast --nodes 16 --bytes 4M --algorithm binary --noise rank=6,ms=1");
+    let delays: Vec<f64> = rows.iter().map(|row| row["us_mean_delay"].as_f64().unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| row["repeats"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 1, 1]);
+    assert!(rows[2]["policy"].as_str().unwrap().starts_with("event"));
+    assert!(delays[2] * 2.0 < delays[1], "event-driven ranks lose less than half: {delays:?}");
+    let error = model("bcast --nodes 4,8 --algorithm binary --noise rank=6,ms=1").unwrap_err();
+    assert!(error.contains("one number of nodes"), "{error}");
+}
+
+#[test]
+fn plots_are_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |arguments: &str| {
+        let path = folder.path().join("plot.svg");
+        model(&format!("{arguments} --svg {}", path.display())).unwrap();
+        std::fs::read_to_string(path).unwrap()
+    };
+    let lines = draw("allreduce --nodes 2,4 --bytes 8..64 --algorithm smp,recursive-doubling");
+    for text in ["4 ranks", "8 bytes", "recursive-doubling", "equation 4", "microseconds"] {
+        assert!(lines.contains(text), "{text} in {lines}");
+    }
+    let ratios = draw("allreduce --nodes 2,4 --ppn 4 --algorithm nap,smp --against nap");
+    assert!(ratios.contains("times as long as nap") && !ratios.contains("equation"), "{ratios}");
+    assert!(draw("bcast --nodes 8 --bytes 1M --algorithm chain --noise rank=3,ms=1").contains("wait-all, noisy"));
+    let bars = draw("bcast --nodes 8 --bytes 1M --algorithm chain --noise uniform=0..1ms,hz=100 --repeats 3");
+    assert!(bars.contains("with noise") && bars.contains(" %"));
+    let error = model("barrier --nodes 4 --svg unused.svg").unwrap_err();
+    assert!(error.contains("several numbers"), "{error}");
+}

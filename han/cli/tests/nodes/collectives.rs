@@ -1,0 +1,146 @@
+//! Collectives over several nodes give what one process would compute.
+
+use std::path::Path;
+
+use crate::harness::Job;
+use crate::ranks;
+use crate::testbed::Testbed;
+
+/// `-n RANKS --nodes NODES`, and the prefix of a testbed, if there is one.
+fn options<'a>(shape: &[&'a str; 2], prefix: Option<&'a str>) -> Vec<&'a str> {
+    let mut options = vec!["--timeout", "100", "-n", shape[0], "--nodes", shape[1]];
+    options.extend(prefix.iter().flat_map(|prefix| ["--node-exec", *prefix]));
+    options
+}
+
+fn check(role: &str, shape: [&str; 2], prefix: Option<&str>, set: &str) {
+    let done = ranks::job(&options(&shape, prefix), role).env("HAN_SET", set).finish();
+    done.expect(0, &[]);
+    let said = done.stdout.lines().filter(|line| line.ends_with(&format!("everything on {} nodes", shape[1]))).count();
+    assert_eq!(said.to_string(), shape[0], "{done:#?}");
+}
+
+#[test]
+fn ranks_on_nodes_agree_with_the_model() {
+    let Some(testbed) = Testbed::up(4) else { return };
+    check("model", ["2", "2"], Some(&testbed.prefix()), "");
+    check("short-model", ["4", "4"], Some(&testbed.prefix()), "");
+    check("short-model", ["5", "3"], Some(&testbed.prefix()), "");
+    // More chunks than are under way at a time, on nodes of unequal sizes.
+    check("short-model", ["7", "3"], Some(&testbed.prefix()), "segment_bytes=2048,leaders=2");
+}
+
+#[test]
+fn ranks_on_virtual_nodes_agree_with_the_model() {
+    check("model", ["3", "3"], None, "");
+    check("short-model", ["4", "2"], None, "");
+}
+
+#[test]
+fn so_they_do_whatever_is_set() {
+    for set in [
+        "inter_algorithm=ring,inter_policy=wait_all",
+        "inter_algorithm=topology-chain,inter_policy=blocking,inter_chunk_bytes=1000",
+        "inter_algorithm=rabenseifner,inter_chunk_bytes=64",
+        "nodes_form=flat",
+        "inter_allreduce_algorithm=nap,inter_reduce_algorithm=topology-binomial",
+        "segment_bytes=2048,leaders=9,inter_allreduce_algorithm=ir+ib",
+        "segment_bytes=4096,inter_policy=wait_all,methods=cico",
+    ] {
+        check("short-model", ["4", "2"], None, set);
+    }
+}
+
+#[test]
+fn reproducible_sums_depend_on_no_placement_and_no_algorithm() {
+    for (nodes, set) in [("1", ""), ("2", ""), ("3", ""), ("2", "inter_algorithm=ring,segment_bytes=512")] {
+        let job = ranks::job(&options(&["5", nodes], None), "in-order");
+        let done = job.env("HAN_REPRODUCIBLE", "1").env("HAN_SET", set).finish();
+        done.expect(0, &[]);
+        assert_eq!(done.stdout.lines().filter(|line| line.contains("everything")).count(), 5, "{done:#?}");
+    }
+}
+
+/// A program that was built beside the launcher.
+fn program(name: &str) -> String {
+    Path::new(env!("CARGO_BIN_EXE_han")).with_file_name(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn gradient_has_the_same_loss_on_every_rank() {
+    let Some(testbed) = Testbed::up(2) else { return };
+    let gradient = program("gradient");
+    let prefix = testbed.prefix();
+    let words = [&options(&["4", "2"], Some(&prefix))[..], &["--", &gradient, "--steps", "30"]].concat();
+    let done = Job::new(&words).finish();
+    done.expect(0, &[]);
+    assert!(done.stdout.contains("on every rank"), "{done:#?}");
+}
+
+#[test]
+fn bench_tells_nodes_and_algorithm() {
+    let Some(testbed) = Testbed::up(2) else { return };
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_han"));
+    command.args(["bench", "allreduce", "-n", "2", "--nodes", "2", "--node-exec", &testbed.prefix()]);
+    command.args(["--min", "8", "--max", "64K", "--factor", "16", "--ms", "1", "--json"]);
+    let done = Job::of(command).finish();
+    done.expect(0, &[]);
+    let rows: Vec<serde_json::Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(rows.len() >= 3);
+    for row in rows {
+        assert_eq!((&row["ranks"], &row["nodes"], &row["verified"]), (&2.into(), &2.into(), &true.into()), "{row}");
+        assert!(row["choice"].as_str().unwrap().starts_with("net/"), "{row}");
+    }
+}
+
+#[test]
+fn bench_tells_what_overlaps_on_each_leader() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_han"));
+    command.args(["bench", "allreduce,bcast", "-n", "4", "--nodes", "2", "--overlap", "--json"]);
+    command.args(["--min", "64K", "--max", "64K", "--ms", "1", "--set", "intra_module=solo"]);
+    let done = Job::of(command).finish();
+    done.expect(0, &[]);
+    let rows: Vec<serde_json::Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 4, "{done:#?}");
+    for row in rows {
+        let number = |key: &str| row[key].as_f64().unwrap();
+        assert!(number("inter_us") > 0.0 && number("intra_us") > 0.0 && number("both_us") > 0.0, "{row}");
+        assert!((0.0..=1.0).contains(&number("overlap")), "{row}");
+        assert!(row["intra"].as_str().unwrap().starts_with("solo/"), "{row}");
+    }
+}
+
+#[test]
+fn explain_draws_the_figures_of_the_dissertation() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_han"));
+    command.args(["explain", "allreduce", "4M", "-n", "4", "--nodes", "2", "--plan"]);
+    command.env("HAN_SET", "inter_allreduce_algorithm=ir+ib");
+    let done = Job::of(command).finish();
+    done.expect(0, &[]);
+    for task in ["ranks 0, 3\n", "irsr(1)", "ibirsr(2)", "sbibirsr(3)", "sbibir(15)", "sbib(15)", "sb(15)", "sbsr(3)"] {
+        assert!(done.stdout.contains(task), "{task}: {}", done.stdout);
+    }
+}
+
+#[test]
+fn explain_names_the_algorithm_and_its_setting() {
+    let explain = |arguments: &[&str], set: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_han"));
+        command.arg("explain").args(arguments).env("HAN_SET", set);
+        let done = Job::of(command).finish();
+        done.expect(0, &[]);
+        done.stdout
+    };
+    let text = explain(&["allreduce", "1M", "-n", "8", "--nodes", "4"], "");
+    assert!(text.contains("8 ranks on 4 nodes") && text.contains("inter_algorithm"), "{text}");
+    let text = explain(&["allreduce", "1M", "-n", "8", "--nodes", "4"], "inter_algorithm=rabenseifner");
+    assert!(text.contains("nodes/rabenseifner") && text.contains("the setting says so"), "{text}");
+    let text = explain(&["reduce", "1M", "-n", "8", "--nodes", "4"], "nodes_form=flat");
+    assert!(text.contains("net/chain") && text.contains("all over the network"), "{text}");
+    let text = explain(&["allreduce", "8", "-n", "16", "--nodes", "4"], "inter_algorithm=nap");
+    assert!(text.contains("net/nap") && text.contains("goes by the nodes itself"), "{text}");
+    let text = explain(&["allreduce", "8", "-n", "16", "--nodes", "4"], "inter_algorithm=nap,nodes_form=hierarchical");
+    assert!(text.contains("nodes/recursive-doubling"), "{text}");
+    let text = explain(&["bcast", "8", "--nodes", "4", "--json"], "inter_algorithm=ring");
+    assert!(text.contains("\"nodes\":4") && text.contains("ring is set, but"), "{text}");
+}

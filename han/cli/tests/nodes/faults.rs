@@ -1,0 +1,311 @@
+//! A cable that is pulled and a rank that dies, in a stream of collectives: every rank gets an error that names one
+//! side, and no process is left.
+
+use std::time::Duration;
+
+use han::{Context, Operator, Result};
+use net_fabric::algorithm::Algorithm;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::harness::{Finished, Running, eventually};
+use crate::ranks;
+use crate::testbed::Testbed;
+
+/// The role: one collective after the other, small and large, until an error ends it.
+pub(crate) fn stream() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let (mut short, mut long) = ([1_i64; 3], vec![1_i64; 30_000]);
+    for round in 0.. {
+        world.allreduce_in_place(&mut short, Operator::Max)?;
+        world.bcast(&mut long, round % world.size())?;
+        world.allreduce_in_place(&mut long, Operator::Max)?;
+        world.reduce_in_place(&mut long, Operator::Max, 0)?;
+        world.barrier()?;
+        if round == 3 {
+            println!("streaming");
+        }
+    }
+    context.finalize()
+}
+
+/// The role: ranks that call different things.
+pub(crate) fn mismatch() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let operator = if world.rank() == 1 { Operator::Max } else { Operator::Sum };
+    world.allreduce_in_place(&mut [1_i64; 3], operator)?;
+    world.barrier()?;
+    context.finalize()
+}
+
+/// The role: one rank calls `own` where all others call `others`, first short vectors, or long ones.
+pub(crate) fn differ(rank: usize, count: usize, own: &str, others: &str) -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let mut vector = vec![1_i64; count];
+    world.barrier()?;
+    match if world.rank() == rank { own } else { others } {
+        "bcast" => world.bcast(&mut vector, 0)?,
+        "reduce" => world.reduce_in_place(&mut vector, Operator::Sum, 3)?,
+        "allreduce" => world.allreduce_in_place(&mut vector, Operator::Sum)?,
+        _ => world.barrier()?,
+    }
+    world.barrier()?;
+    context.finalize()
+}
+
+/// The role: one node comes to everything when the others have long waited.
+pub(crate) fn late() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let is_late = world.rank() * context.node_count() / world.size() == 1;
+    let mut long = vec![0_i64; 30_000];
+    for round in 0..4 {
+        if is_late {
+            std::thread::sleep(Duration::from_millis(if round == 0 { 2500 } else { 400 }));
+        }
+        long.fill(i64::try_from(world.rank()).unwrap());
+        match round {
+            0 => world.allreduce_in_place(&mut long, Operator::Sum)?,
+            1 => world.bcast(&mut long, 1)?,
+            2 => world.reduce_in_place(&mut long, Operator::Sum, 3)?,
+            _ => world.barrier()?,
+        }
+        let expected = match (round, world.rank()) {
+            (0, _) | (2, 3) => 6,
+            (1, _) => 1,
+            (_, rank) => i64::try_from(rank).unwrap(),
+        };
+        assert!(long.iter().all(|value| *value == expected), "round {round}: {}", long[0]);
+    }
+    println!("rank {} came through", world.rank());
+    context.finalize()
+}
+
+/// What every rank but `without` has reported; each must name one of `culprits`.
+#[track_caller]
+fn expect_errors(done: &Finished, ranks: usize, without: Option<usize>, culprits: &[&str]) {
+    for text in reports(done, ranks, without) {
+        assert!(culprits.iter().any(|culprit| text.contains(culprit)), "{culprits:?} in {text:?}: {done:#?}");
+    }
+}
+
+/// The reports of all ranks but `without`, in order.
+#[track_caller]
+fn reports(done: &Finished, ranks: usize, without: Option<usize>) -> Vec<String> {
+    assert_ne!(done.code, 0, "{done:#?}");
+    let report = |rank: usize| {
+        let start = format!("report of rank {rank} (pid ");
+        let report = done.stderr.lines().find(|line| line.starts_with(&start));
+        let report = report.unwrap_or_else(|| panic!("rank {rank} has reported nothing: {done:#?}"));
+        report.split_once("): ").unwrap().1.to_owned()
+    };
+    (0..ranks).filter(|rank| Some(*rank) != without).map(report).collect()
+}
+
+/// Every survivor names the victim as the one that is gone, whatever it says besides.
+#[track_caller]
+fn expect_death(done: &Finished, ranks: usize, victim: usize) {
+    let (seen_afar, seen_beside) = (format!("rank {victim} cannot be reached"), format!("rank {victim} (pid "));
+    let dead = |text: &str| text.contains(&seen_afar) || (text.contains(&seen_beside) && text.contains(") died "));
+    for report in reports(done, ranks, Some(victim)) {
+        assert!(dead(&report), "{report:?} does not name rank {victim}: {done:#?}");
+    }
+}
+
+fn streaming(testbed: &Testbed, ranks: &str, nodes: &str) -> Running {
+    let prefix = testbed.prefix();
+    let mut job = ranks::job(&["-n", ranks, "--nodes", nodes, "--node-exec", &prefix], "stream").start();
+    job.wait_for_lines("streaming", ranks.parse().unwrap());
+    job
+}
+
+/// The process of `rank`.
+fn process(job: &Running, rank: usize) -> Pid {
+    let is_rank = |pid: &Pid| {
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        variables.split(|byte| *byte == 0).any(|variable| variable == format!("PMI_RANK={rank}").as_bytes())
+    };
+    job.processes().into_iter().find(is_rank).unwrap()
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_on_every_node() {
+    let Some(testbed) = Testbed::up(3) else { return };
+    // Alone on its node; then beside another one.
+    for (ranks, victim) in [(3, 1), (4, 1)] {
+        let job = streaming(&testbed, &ranks.to_string(), "3");
+        kill(process(&job, victim), Signal::SIGKILL).unwrap();
+        let done = job.finish();
+        expect_death(&done, ranks, victim);
+    }
+}
+
+/// Jobs that are under way at once: most of the time they wait for silence to grow long, but they start and end.
+const AT_ONCE: usize = 6;
+
+/// Has streams of every algorithm there is between nodes, with the policies in turn, and hands them to `end`, some at a
+/// time.
+fn with_streams_of_every_algorithm(options: &[&str], mut end: impl FnMut(Vec<Running>)) {
+    let policies = ["blocking", "wait_all", "event_driven"];
+    let start = |(number, algorithm): &(usize, Algorithm)| {
+        let set = format!("inter_algorithm={algorithm},inter_policy={}", policies[number % policies.len()]);
+        ranks::job(&[&["-n", "3", "--nodes", "3"], options].concat(), "stream").env("HAN_SET", &set).start()
+    };
+    let all: Vec<_> = Algorithm::all().enumerate().collect();
+    for some in all.chunks(AT_ONCE) {
+        let mut jobs: Vec<Running> = some.iter().map(start).collect();
+        jobs.iter_mut().for_each(|job| job.wait_for_lines("streaming", 3));
+        end(jobs);
+    }
+}
+
+#[test]
+fn whoever_dies_of_two_levels_is_named() {
+    // Leaders and members in turn, as roots go round: with chunks, that both levels have something under way.
+    let start = |victim: usize| {
+        let job = ranks::job(&["-n", "4", "--nodes", "2"], "stream");
+        let mut job = job.env("HAN_SET", "segment_bytes=16384,leaders=2").start();
+        job.wait_for_lines("streaming", 4);
+        (victim, job)
+    };
+    let jobs: Vec<(usize, Running)> = (0..4).map(start).collect();
+    jobs.iter().for_each(|(victim, job)| kill(process(job, *victim), Signal::SIGKILL).unwrap());
+    jobs.into_iter().for_each(|(victim, job)| expect_death(&job.finish(), 4, victim));
+}
+
+#[test]
+fn a_late_node_delays_and_does_not_break() {
+    let job = ranks::job(&["-n", "4", "--nodes", "2"], "late").env("HAN_SET", "segment_bytes=16384");
+    let done = job.finish();
+    done.expect(0, &[]);
+    assert_eq!(done.stdout.lines().filter(|line| line.contains("came through")).count(), 4, "{done:#?}");
+}
+
+#[test]
+fn a_pulled_cable_between_nodes_of_two_ranks_ends_all_four() {
+    let Some(testbed) = Testbed::up(2) else { return };
+    let job = streaming(&testbed, "4", "2");
+    testbed.command("link", &["1", "down"]);
+    let done = job.finish();
+    for (rank, report) in reports(&done, 4, None).iter().enumerate() {
+        let afar = if rank < 2 { ["rank 2", "rank 3"] } else { ["rank 0", "rank 1"] };
+        assert!(afar.iter().any(|name| report.contains(&format!("{name} cannot be reached"))), "{done:#?}");
+    }
+}
+
+#[test]
+fn whatever_the_algorithm_a_death_is_named() {
+    with_streams_of_every_algorithm(&[], |jobs| {
+        let victims: Vec<Pid> = jobs.iter().map(|job| process(job, 2)).collect();
+        victims.iter().for_each(|victim| kill(*victim, Signal::SIGKILL).unwrap());
+        for (job, victim) in jobs.into_iter().zip(victims) {
+            let done = job.finish();
+            expect_death(&done, 3, 2);
+            // Whoever looks for it knows where.
+            let place = format!("it was pid {victim} on ");
+            assert!(reports(&done, 3, Some(2)).iter().all(|text| text.contains(&place)), "{done:#?}");
+        }
+    });
+}
+
+#[test]
+fn whatever_the_algorithm_a_pulled_cable_ends_the_job_with_names() {
+    let Some(testbed) = Testbed::up(3) else { return };
+    with_streams_of_every_algorithm(&["--node-exec", &testbed.prefix()], |jobs| {
+        testbed.command("link", &["2", "down"]);
+        for job in jobs {
+            let done = job.finish();
+            // Those on the one side name the rank on the other; that one names one of them.
+            let reports = reports(&done, 3, None);
+            assert!(
+                reports[..2].iter().all(|text| text.contains("rank 2 cannot be reached: it was pid ")),
+                "{done:#?}"
+            );
+            let named = |other: &usize| reports[2].contains(&format!("rank {other} cannot be reached: it was pid "));
+            assert!([0, 1].iter().any(named), "{done:#?}");
+        }
+        testbed.command("link", &["2", "up"]);
+    });
+}
+
+#[test]
+fn mismatched_calls_show_both_sides() {
+    // Over the network alone; then also in the memory of nodes.
+    for ranks in [3, 6] {
+        let done = ranks::job(&["-n", &ranks.to_string(), "--nodes", "3"], "mismatch").finish();
+        expect_errors(&done, ranks, None, &["mismatched collective"]);
+        assert!(done.stderr.contains("allreduce(count 3, i64, max)"), "{done:#?}");
+        assert!(done.stderr.contains("allreduce(count 3, i64, sum)"), "{done:#?}");
+    }
+}
+
+#[test]
+fn ranks_of_a_node_that_call_different_collectives_are_named() {
+    // They wait for each other in different groups of their node, or for messages of different leaders.
+    let calls = ["bcast", "reduce", "allreduce", "barrier"];
+    let pairs = calls.iter().flat_map(|own| calls.iter().map(move |others| (*own, *others)));
+    let pairs: Vec<_> = pairs.filter(|(own, others)| own != others).enumerate().collect();
+    for some in pairs.chunks(AT_ONCE) {
+        let start = |(number, (own, others)): &(usize, (&'static str, &'static str))| {
+            let role = format!("differ {} {} {own} {others}", number % 4, [3, 30_000][number / 4 % 2]);
+            let job = ranks::job(&["-n", "4", "--nodes", "2", "--timeout", "60"], &role);
+            ([*own, *others], job.env("HAN_SET", "segment_bytes=16384").start())
+        };
+        let jobs: Vec<_> = some.iter().map(start).collect();
+        for (names, job) in jobs {
+            let done = job.finish();
+            expect_errors(&done, 4, None, &["mismatched collective"]);
+            assert!(names.iter().all(|name| done.stderr.contains(&format!("called {name}("))), "{names:?}: {done:#?}");
+        }
+    }
+}
+
+#[test]
+fn killing_the_launcher_ends_a_stream_on_all_nodes() {
+    let Some(testbed) = Testbed::up(2) else { return };
+    let job = streaming(&testbed, "4", "2");
+    job.signal(Signal::SIGKILL);
+    job.wait_until_gone();
+}
+
+#[test]
+fn nodes_without_a_common_network_say_so() {
+    let Some(testbed) = Testbed::up(2) else { return };
+    let prefix = testbed.prefix();
+    let words = ["-n", "2", "--nodes", "2", "--node-exec", &prefix];
+    let done = ranks::job(&words, "hello").env("HAN_PROVIDER", "carrier-pigeon").finish();
+    done.expect(3, &["report of rank 0", "report of rank 1", "has no network", "carrier-pigeon"]);
+    let done = ranks::job(&words, "hello").env("HAN_SET", "inter_algorithm=bubble").finish();
+    done.expect(3, &["inter_algorithm=bubble", "recursive-doubling"]);
+}
+
+#[test]
+fn settings_that_differ_between_nodes_are_named() {
+    let words = ["-n", "2", "--nodes", "2", "--node-exec", "env HAN_SET=inter_chunk_bytes=100{node}"];
+    let done = ranks::job(&words, "hello").finish();
+    done.expect(3, &["settings differ", "inter_chunk_bytes=1000", "inter_chunk_bytes=1001"]);
+}
+
+#[test]
+fn a_stranger_at_the_endpoint_is_refused() {
+    let Some(testbed) = Testbed::up(2) else { return };
+    let job = streaming(&testbed, "2", "2");
+    // Whatever listens on node 0 hears from somebody on node 1 who has no secret, and goes on.
+    let ports = testbed.on_node(0, &["sh", "-c", "cat /proc/net/tcp | awk '$4 == \"0A\" { print $2 }'"]);
+    let ports: Vec<u16> =
+        ports.lines().map(|line| u16::from_str_radix(line.split_once(':').unwrap().1, 16).unwrap()).collect();
+    assert!(!ports.is_empty());
+    for port in ports {
+        let knock = format!("exec 3<>/dev/tcp/node0/{port}; head -c 4096 /dev/urandom >&3; sleep 0.2");
+        testbed.command("exec", &["1", "bash", "-c", &format!("({knock}) 2>/dev/null || true")]);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let both = || job.processes().len();
+    eventually("the job goes on", || both() >= 2);
+    job.signal(Signal::SIGTERM);
+    let done = job.finish();
+    assert!(!done.stderr.contains("report of rank"), "{done:#?}");
+}

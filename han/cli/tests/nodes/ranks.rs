@@ -1,0 +1,55 @@
+//! The ranks of these tests: this test binary, started again by the launcher to play a role.
+
+use std::env;
+use std::process;
+
+use han::{Context, Result};
+
+use crate::harness::Job;
+
+const ROLE: &str = "HAN_TEST_ROLE";
+
+/// `han run OPTIONS` of ranks that play `role`.
+pub(crate) fn job(options: &[&str], role: &str) -> Job {
+    let own = env::current_exe().unwrap();
+    let program = [own.to_str().unwrap(), "ranks::play_a_role", "--exact", "--ignored", "--nocapture", "--quiet"];
+    Job::new(&[options, &["--"], &program].concat()).env(ROLE, role)
+}
+
+/// Tells the test what happened on this rank.
+pub(crate) fn report(text: &str) {
+    // The launcher's rank: a role may report before, or because, the engine does not know its own.
+    let rank = env::var("PMI_RANK").unwrap();
+    eprintln!("report of rank {rank} (pid {}): {text}", process::id());
+}
+
+#[test]
+#[ignore = "a rank of other tests: they start it under the launcher"]
+fn play_a_role() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    let result = match words[..] {
+        ["hello"] => hello(),
+        ["model"] => crate::model::rank(&crate::model::COUNTS),
+        ["short-model"] => crate::model::rank(&[7, 1025]),
+        ["in-order"] => crate::model::in_order(),
+        ["stream"] => crate::faults::stream(),
+        ["late"] => crate::faults::late(),
+        ["differ", rank, count, own, others] => {
+            crate::faults::differ(rank.parse().unwrap(), count.parse().unwrap(), own, others)
+        }
+        ["mismatch"] => crate::faults::mismatch(),
+        _ => panic!("no such role: {role}"),
+    };
+    if let Err(e) = result {
+        report(&e.to_string());
+        process::exit(3);
+    }
+    process::exit(0);
+}
+
+fn hello() -> Result<()> {
+    let context = Context::init()?;
+    context.world().barrier()?;
+    context.finalize()
+}

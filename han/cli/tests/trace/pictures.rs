@@ -1,0 +1,106 @@
+//! `han trace`: the tables and the picture.
+
+use std::fs;
+
+use roxmltree::Document;
+
+use crate::roles::job;
+use crate::traced::{Traced, folder, han_trace};
+
+/// A picture's lanes, as (rank, name, boxes).
+fn lanes(svg: &str) -> Vec<(String, String, usize)> {
+    let document = Document::parse(svg).unwrap();
+    let lanes = document.descendants().filter(|node| node.attribute("class") == Some("lane"));
+    lanes
+        .map(|lane| {
+            let of = |name| lane.attribute(name).unwrap().to_owned();
+            let boxes = lane.children().filter(|node| node.has_tag_name("rect"));
+            for rect in boxes.clone() {
+                let number = |name| rect.attribute(name).unwrap().parse::<f64>().unwrap();
+                assert!(number("x") >= 0.0 && number("width") > 0.0);
+                assert!(rect.first_element_child().unwrap().text().unwrap().contains(" us"));
+            }
+            (of("data-rank"), of("data-lane"), boxes.count())
+        })
+        .collect()
+}
+
+#[test]
+fn a_recorded_job_is_drawn() {
+    let (folder, file) = folder();
+    job(&["-n", "2"], "few", &file).finish().expect(0, &[]);
+    let picture = folder.path().join("picture.svg");
+    let words = [file.to_str().unwrap(), "--svg", picture.to_str().unwrap()];
+    let text = han_trace(&words).unwrap();
+    for part in ["2 ranks on 1 nodes", "| allreduce | 8000", "| bcast ", "last rank late"] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    let traced = Traced::read(&file);
+    let drawn = lanes(&fs::read_to_string(&picture).unwrap());
+    let expected: Vec<_> = (0..2)
+        .flat_map(|rank| traced.lanes(rank).into_iter().map(move |lane| (rank.to_string(), lane.to_owned())))
+        .collect();
+    assert_eq!(drawn.iter().map(|(rank, lane, _)| (rank.clone(), lane.clone())).collect::<Vec<_>>(), expected);
+    let boxes: usize = drawn.iter().map(|(.., boxes)| boxes).sum();
+    assert_eq!(boxes, (0..2).map(|rank| traced.spans(rank).len()).sum::<usize>());
+
+    // One call alone.
+    let text = han_trace(&[&words[..], &["--call", "2"]].concat()).unwrap();
+    assert!(text.contains("| allreduce | 8000") && !text.contains("bcast"), "{text}");
+    let boxes: Vec<usize> =
+        lanes(&fs::read_to_string(&picture).unwrap()).into_iter().map(|(.., boxes)| boxes).collect();
+    assert_eq!(boxes.iter().sum::<usize>(), 2);
+}
+
+/// A trace of two ranks with tasks: on rank 0, a leader, the second half of `sb` lies beside `ib`.
+const TASKS: &str = r#"{"displayTimeUnit":"ns","otherData":{"producer":"han","job":"j","size":2,"whole":true,"ranks":[
+{"rank":0,"last":true,"node":0,"host":"a & <b>","pid":1,"spans":4,"dropped":2,"clock":"c","clock_error_ns":0,"marks":[]},
+{"rank":1,"last":true,"node":0,"host":"a & <b>","pid":2,"spans":1,"dropped":0,"clock":"d","clock_error_ns":1500,"marks":[]}
+]},"traceEvents":[
+{"name":"thread_name","ph":"M","pid":0,"tid":0,"args":{"name":"calls"}},
+{"name":"thread_name","ph":"M","pid":0,"tid":1,"args":{"name":"node down"}},
+{"name":"thread_name","ph":"M","pid":0,"tid":2,"args":{"name":"rail 0"}},
+{"name":"thread_name","ph":"M","pid":1,"tid":0,"args":{"name":"calls"}},
+{"name":"thread_name","ph":"M","pid":1,"tid":1,"args":{"name":"node down"}},
+{"name":"thread_name","ph":"M","pid":1,"tid":2,"args":{"name":"node up"}},
+{"name":"bcast","cat":"call","ph":"X","ts":1000.0,"dur":40.0,"pid":0,"tid":0,"args":{"communicator":0,"number":0,"bytes":64,"choice":"x","error":"<no>"}},
+{"name":"ib","cat":"task","ph":"X","ts":1000.0,"dur":10.0,"pid":0,"tid":2,"args":{"kind":"ib","level":"network","chunk":0,"communicator":0,"number":0}},
+{"name":"ib","cat":"task","ph":"X","ts":1010.0,"dur":10.0,"pid":0,"tid":2,"args":{"kind":"ib","level":"network","chunk":1,"communicator":0,"number":0}},
+{"name":"sb","cat":"task","ph":"X","ts":1015.0,"dur":10.0,"pid":0,"tid":1,"args":{"kind":"sb","level":"memory","chunk":0,"communicator":0,"number":0}},
+{"name":"sb","cat":"task","ph":"X","ts":1017.0,"dur":9.5,"pid":1,"tid":1,"args":{"kind":"sb","level":"memory","chunk":12,"communicator":0,"number":0}}
+]}"#;
+
+#[test]
+fn the_overlap_of_tasks_is_measured_and_drawn() {
+    let (folder, file) = folder();
+    fs::write(&file, TASKS).unwrap();
+    let picture = folder.path().join("picture.svg");
+    let text = han_trace(&[file.to_str().unwrap(), "--svg", picture.to_str().unwrap()]).unwrap();
+    // Tasks of the call on each rank: sr, ir, ib, ia, sb, memory, network, either, overlap.
+    let table = text.split_once("overlap |").unwrap().1;
+    let rows = table.lines().filter(|line| line.starts_with("| bcast"));
+    let rows: Vec<String> =
+        rows.map(|row| row.split(['|', ' ']).filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        rows,
+        [
+            "bcast 64 0 0.000 0.000 20.0 0.000 10.0 10.0 20.0 25.0 0.50",
+            "bcast 64 1 0.000 0.000 0.000 0.000 9.500 9.500 0.000 9.500 -",
+        ]
+    );
+    assert!(text.contains("2 older spans were dropped") && text.contains("agree to 1.500 us"), "{text}");
+
+    // Rows without anything are left out.
+    let svg = fs::read_to_string(&picture).unwrap();
+    let names = |(rank, lane, boxes): &(String, String, usize)| format!("{rank} {lane} {boxes}");
+    let drawn: Vec<String> = lanes(&svg).iter().map(names).collect();
+    assert_eq!(drawn, ["0 calls 1", "0 node down 1", "0 rail 0 2", "1 calls 0", "1 node down 1"]);
+    let document = Document::parse(&svg).unwrap();
+    let texts: Vec<&str> =
+        document.descendants().filter(|node| node.has_tag_name("text")).filter_map(|node| node.text()).collect();
+    // Numbers of chunks, the legend of what is there and of nothing else, the axis.
+    for text in ["0", "1", "12", "sb: bcast in the node", "ib: bcast between nodes", "20 us"] {
+        assert!(texts.contains(&text), "{text:?} in {texts:?}");
+    }
+    assert!(!texts.iter().any(|text| text.starts_with("sr:")), "{texts:?}");
+}

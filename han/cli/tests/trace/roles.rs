@@ -1,0 +1,97 @@
+//! The ranks of these tests: this test binary, started again by the launcher to play a role.
+
+use std::env;
+use std::path::Path;
+use std::process;
+
+use han::{Context, Operator, Result, wait_all};
+
+use crate::harness::Job;
+
+const ROLE: &str = "HAN_TEST_ROLE";
+
+/// `han run OPTIONS` of ranks that play `role` and record to `file`.
+pub(crate) fn job(options: &[&str], role: &str, file: &Path) -> Job {
+    Job::new(&[options, &["--"], &program().each_ref().map(String::as_str)].concat())
+        .env(ROLE, role)
+        .env("HAN_TRACE", file.to_str().unwrap())
+}
+
+/// The command of a rank.
+pub(crate) fn program() -> [String; 6] {
+    let own = env::current_exe().unwrap().to_str().unwrap().to_owned();
+    [own.as_str(), "roles::play_a_role", "--exact", "--ignored", "--nocapture", "--quiet"].map(str::to_owned)
+}
+
+#[test]
+#[ignore = "a rank of other tests: they start it under the launcher"]
+fn play_a_role() {
+    let Ok(role) = env::var(ROLE) else { return };
+    let played = match role.as_str() {
+        "few" => few(),
+        "tasks" => tasks(),
+        "stream" => stream(),
+        "refused" => refused(),
+        _ => panic!("no such role: {role}"),
+    };
+    if let Err(e) = played {
+        eprintln!("report of rank {}: {e}", env::var("PMI_RANK").unwrap());
+        process::exit(3);
+    }
+    process::exit(0);
+}
+
+/// Calls that [`crate::recorded`] knows.
+fn few() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let mut vector = vec![1_i64; 1000];
+    world.barrier()?;
+    for _ in 0..3 {
+        world.allreduce_in_place(&mut vector, Operator::Max)?;
+    }
+    world.bcast(&mut vector[..10], world.size() - 1)?;
+    let part = world.split(Some(0), 0)?.unwrap();
+    let requests = vec![
+        world.iallreduce(vec![1_i64; 5000], Operator::Max)?,
+        part.iallreduce(vec![1_i64; 50], Operator::Max)?,
+        world.iallreduce(vec![1_i64; 7], Operator::Max)?,
+    ];
+    wait_all(requests)?;
+    let mut sum = [1_u32];
+    part.reduce_in_place(&mut sum, Operator::Sum, 0)?;
+    println!("done");
+    context.finalize()
+}
+
+/// Calls of several chunks of 64 KiB, that [`crate::recorded`] knows.
+fn tasks() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let mut vector = vec![1_i64; 5 << 13];
+    world.bcast(&mut vector, 0)?;
+    world.allreduce_in_place(&mut vector, Operator::Max)?;
+    world.iallreduce(vector.clone(), Operator::Max)?.wait()?;
+    world.allreduce_in_place(&mut vector[..10], Operator::Max)?;
+    world.barrier()?;
+    context.finalize()
+}
+
+/// Collectives without end.
+fn stream() -> Result<()> {
+    let context = Context::init()?;
+    let mut vector = vec![1_i64; 100];
+    println!("streaming");
+    loop {
+        context.world().allreduce_in_place(&mut vector, Operator::Max)?;
+    }
+}
+
+/// A call that is refused, and good ones.
+fn refused() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    world.bcast(&mut [0_u8; 4], 99).unwrap_err();
+    (0..20).try_for_each(|_| world.barrier())?;
+    context.finalize()
+}
