@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::network::Network;
 
 /// How iterations follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
@@ -23,6 +24,8 @@ pub enum Style {
 pub struct Task {
     /// Number of ranks.
     pub ranks: usize,
+    /// The nodes that share them in equal blocks, if not this machine has them all.
+    pub network: Option<Network>,
     /// Names of collectives.
     pub collectives: Vec<String>,
     /// Sizes in bytes.
@@ -42,7 +45,14 @@ impl Task {
     #[must_use]
     pub fn of(collective: &str, sizes: &[usize], style: Style) -> Self {
         let collectives = vec![collective.to_owned()];
-        Self { ranks: 2, collectives, sizes: sizes.to_vec(), style, repeats: 5, ms: 1, further: Vec::new() }
+        let (sizes, further) = (sizes.to_vec(), Vec::new());
+        Self { ranks: 2, network: None, collectives, sizes, style, repeats: 5, ms: 1, further }
+    }
+
+    /// Where it runs: `4 ranks`, `4 ranks on 2 nodes, 10 Gbit/s`.
+    #[must_use]
+    pub fn world(&self) -> String {
+        world(self.ranks, self.network.as_ref())
     }
 
     /// The arguments of `collbench` with buffers in this kind of memory.
@@ -60,6 +70,12 @@ impl Task {
         words.extend(self.further.iter().cloned());
         words
     }
+}
+
+/// So many ranks, on the nodes of a network if there is one.
+#[must_use]
+pub fn world(ranks: usize, network: Option<&Network>) -> String {
+    network.map_or_else(|| format!("{ranks} ranks"), |network| format!("{ranks} ranks on {network}"))
 }
 
 /// One size of one collective, as `collbench` prints it.

@@ -3,12 +3,14 @@
 //! Nothing is timed here. The program `collbench`, compiled once for each library, measures and
 //! checks; these modules decide who has a turn when, watch the state of the machine, and sum up:
 //! [`contestants`] knows the libraries and their settings, [`job`] starts one and reads its lines,
-//! [`machine`] watches, [`plan`] orders the turns, [`record`] keeps what was measured, [`ratios`]
-//! compares, [`targets`] says what is behind, [`report`] and [`plot`] write.
+//! [`network`] and [`testbed`] are the nodes that it may run on, [`machine`] watches, [`plan`] orders the turns, [`record`] keeps what was measured, [`ratios`]
+//! compares, [`applications`] are programs that use collectives, [`targets`] says what is behind, [`report`] and [`plot`] write.
 
+pub mod applications;
 pub mod contestants;
 pub mod job;
 pub mod machine;
+pub mod network;
 pub mod plan;
 pub mod plot;
 pub mod ratios;
@@ -16,6 +18,7 @@ pub mod record;
 pub mod report;
 pub mod table;
 pub mod targets;
+pub mod testbed;
 
 /// Errors are for people: the programs print them and end.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,16 +1,20 @@
 //! Who has a turn when. A turn is one contestant, one number of ranks, one style, and one collective
 //! (the barrier goes with the next one); all contestants have theirs one after the other, so that what
-//! is compared was measured within a minute or two, and every round repeats this in another order.
+//! is compared was measured within a minute or two, and every round repeats this in another order. Ranks are on this
+//! machine alone, or on the nodes of a testbed.
 
 use std::collections::BTreeMap;
 
 use crate::contestants::Contestant;
-use crate::job::{Row, Style, Task};
+use crate::job::{Style, Task};
 use crate::machine::State;
-use crate::record::Record;
+use crate::network::Network;
+use crate::record::{Cell, Record};
 
 /// Sizes are powers of this number.
 const FACTOR: usize = 4;
+/// Sizes over nodes: the smallest, the largest, and the factor between one and the next.
+const OVER_NODES: (usize, usize, usize) = (8, 16 << 20, 8);
 /// The largest message, where each rank has a core and where it has not.
 const LARGEST: (usize, usize) = (64 << 20, 16 << 20);
 /// Above this size it matters little whether there is a barrier between operations.
@@ -21,8 +25,8 @@ const SMALLEST_COLD: usize = 16 << 10;
 /// What a whole run consists of.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Numbers of ranks.
-    pub ranks: Vec<usize>,
+    /// Numbers of ranks, and the nodes that they are on.
+    pub worlds: Vec<(usize, Option<Network>)>,
     /// Names of collectives.
     pub collectives: Vec<String>,
     /// Sizes; those of the style if there are none.
@@ -80,12 +84,14 @@ impl Plan {
     /// What everybody has a turn for in each round.
     fn tasks(&self, cores: usize) -> Vec<Task> {
         let mut tasks = Vec::new();
-        for &ranks in &self.ranks {
+        for &(ranks, network) in &self.worlds {
             for &style in &self.styles {
-                let sizes = self.sizes.clone().unwrap_or_else(|| sizes(style, ranks > cores));
+                let usual = || if network.is_some() { sizes_over_nodes(style) } else { sizes(style, ranks > cores) };
+                let sizes = self.sizes.clone().unwrap_or_else(usual);
                 for collectives in groups(&self.collectives, style) {
                     let (repeats, ms, further) = (self.repeats, self.ms, self.further.clone());
-                    tasks.push(Task { ranks, collectives, sizes: sizes.clone(), style, repeats, ms, further });
+                    let sizes = sizes.clone();
+                    tasks.push(Task { ranks, network, collectives, sizes, style, repeats, ms, further });
                 }
             }
         }
@@ -96,13 +102,23 @@ impl Plan {
 /// The sizes of a style.
 fn sizes(style: Style, crowded: bool) -> Vec<usize> {
     let largest = if crowded { LARGEST.1 } else { LARGEST.0 };
-    let powers = std::iter::successors(Some(4), |bytes| Some(bytes * FACTOR)).take_while(|&bytes| bytes <= largest);
+    fitting(style, 4, largest, FACTOR)
+}
+
+/// The sizes of a style over nodes: fewer, because long messages take long there.
+fn sizes_over_nodes(style: Style) -> Vec<usize> {
+    let (smallest, largest, factor) = OVER_NODES;
+    fitting(style, smallest, largest, factor)
+}
+
+fn fitting(style: Style, smallest: usize, largest: usize, factor: usize) -> Vec<usize> {
+    let powers = std::iter::successors(Some(smallest), |bytes| Some(bytes * factor));
     let fits = |bytes: &usize| match style {
         Style::Osu => true,
         Style::Loop => *bytes <= LARGEST_IN_LOOP,
         Style::Cold => *bytes >= SMALLEST_COLD,
     };
-    powers.filter(fits).collect()
+    powers.take_while(|&bytes| bytes <= largest).filter(fits).collect()
 }
 
 /// The collectives of one turn each; there is nothing cold about a barrier.
@@ -120,36 +136,54 @@ fn groups(collectives: &[String], style: Style) -> Vec<Vec<String>> {
 }
 
 impl Turn {
-    /// Whether a row was measured in such a turn.
-    fn has(&self, row: &Row) -> bool {
+    /// Whether a cell was measured in such a turn.
+    fn has(&self, cell: &Cell) -> bool {
+        let row = &cell.row;
         let style = match (row.style.as_str(), row.cold) {
             ("loop", _) => Style::Loop,
             (_, true) => Style::Cold,
             _ => Style::Osu,
         };
-        row.ranks == self.task.ranks && style == self.task.style && self.task.collectives.contains(&row.coll)
+        let same_world = row.ranks == self.task.ranks && cell.network == self.task.network;
+        same_world && style == self.task.style && self.task.collectives.contains(&row.coll)
     }
 
-    /// Whether `record` has it already, in a state that did not change meanwhile.
+    /// Whether `record` has it already, in a state that did not change meanwhile, from a machine that others left alone.
     #[must_use]
     pub fn is_in(&self, record: &Record, contestants: &[Contestant]) -> bool {
+        let usable = |state| state != State::Changed || !self.depends_on_state(record);
+        self.cells(record, contestants).any(|cell| usable(cell.state) && cell.quiet)
+    }
+
+    /// Whether `record` has it at all.
+    #[must_use]
+    pub fn was_had(&self, record: &Record, contestants: &[Contestant]) -> bool {
+        self.cells(record, contestants).next().is_some()
+    }
+
+    /// What `record` has of it.
+    fn cells<'a>(&'a self, record: &'a Record, contestants: &'a [Contestant]) -> impl Iterator<Item = &'a Cell> {
         let name = &contestants[self.contestant].name;
-        let usable = |state| state != State::Changed || record.is_crowded(self.task.ranks);
-        record.cells.iter().any(|cell| {
-            cell.round == self.round && &cell.contestant == name && usable(cell.state) && self.has(&cell.row)
-        })
+        let own = move |cell: &&Cell| cell.round == self.round && &cell.contestant == name && self.has(cell);
+        record.cells.iter().filter(own)
+    }
+
+    /// Whether its times depend on how far apart the cores are.
+    #[must_use]
+    pub fn depends_on_state(&self, record: &Record) -> bool {
+        record.depends_on_state(self.task.ranks, self.task.network.as_ref())
     }
 }
 
 /// The turns that a table lacks: with each, the state in which most others were measured.
 #[must_use]
 pub fn missing(turns: &[Turn], record: &Record, contestants: &[Contestant]) -> Vec<(Turn, State)> {
-    let first_round = turns.iter().filter(|turn| turn.round == 0 && !record.is_crowded(turn.task.ranks));
+    let first_round = turns.iter().filter(|turn| turn.round == 0 && turn.depends_on_state(record));
     // Where a contestant was measured: for each task the states of each contestant's cells.
     let mut tasks: BTreeMap<String, Vec<(&Turn, Vec<State>)>> = BTreeMap::new();
     for turn in first_round {
         let name = &contestants[turn.contestant].name;
-        let own = record.cells.iter().filter(|cell| &cell.contestant == name && turn.has(&cell.row));
+        let own = record.cells.iter().filter(|cell| &cell.contestant == name && turn.has(cell));
         let states = own.map(|cell| cell.state).collect();
         tasks.entry(format!("{:?}", turn.task)).or_default().push((turn, states));
     }
@@ -166,12 +200,13 @@ pub fn missing(turns: &[Turn], record: &Record, contestants: &[Contestant]) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contestants::all;
+    use crate::contestants::{all, over_nodes};
+    use crate::network::tests::network;
     use crate::record::tests::cell;
 
     fn plan() -> Plan {
         Plan {
-            ranks: vec![2, 4],
+            worlds: vec![(2, None), (4, None)],
             collectives: ["barrier", "bcast", "allreduce"].map(str::to_owned).to_vec(),
             sizes: None,
             styles: vec![Style::Osu, Style::Cold],
@@ -217,10 +252,40 @@ mod tests {
     }
 
     #[test]
+    fn over_nodes_every_rate_has_its_turns() {
+        let worlds = ["0", "1gbit"].map(|rate| (2, Some(network(2, rate)))).to_vec();
+        let plan = Plan { worlds, styles: vec![Style::Osu], ..plan() };
+        let contestants: Vec<_> = over_nodes().into_iter().filter(|c| c.is_meant(&["best".to_owned()])).collect();
+        let turns = plan.turns(&contestants, 2);
+        // two rates, two groups, seven contestants that have a core for each rank; two rounds
+        assert_eq!(turns.len(), 2 * 2 * 7 * 2);
+        let (first, last) = (&turns[0].task, &turns[27].task);
+        assert_eq!((first.network, last.network), (plan.worlds[0].1, plan.worlds[1].1));
+        assert_eq!((first.sizes.first(), first.sizes.last(), first.sizes.len()), (Some(&8), Some(&(16 << 20)), 8));
+        assert_eq!(last.world(), "2 ranks on 2 nodes, 1 Gbit/s");
+
+        let mut measured = cell(&contestants[turns[0].contestant].name, "", true, State::Changed, 1.0);
+        measured.network = plan.worlds[1].1;
+        let mut record = Record { cores: 2, cells: vec![measured], ..Record::default() };
+        assert!(!turns[0].is_in(&record, &contestants), "that was measured at another rate");
+        record.cells[0].network = plan.worlds[0].1;
+        assert!(turns[0].is_in(&record, &contestants), "the state of the machine does not count");
+        record.cells[0].quiet = false;
+        let had = (turns[0].is_in(&record, &contestants), turns[0].was_had(&record, &contestants));
+        assert_eq!(had, (false, true), "others kept the machine busy");
+        assert!(missing(&turns, &record, &contestants).is_empty());
+    }
+
+    #[test]
     fn a_table_lacks_who_was_measured_in_another_state() {
         let contestants = installed();
-        let plan =
-            Plan { ranks: vec![2], collectives: vec!["bcast".into()], styles: vec![Style::Osu], rounds: 1, ..plan() };
+        let plan = Plan {
+            worlds: vec![(2, None)],
+            collectives: vec!["bcast".into()],
+            styles: vec![Style::Osu],
+            rounds: 1,
+            ..plan()
+        };
         let turns = plan.turns(&contestants, 2);
         let cells = vec![
             cell("han", "han", false, State::Far, 1.0),

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contestants::Library;
+use crate::job::world;
 use crate::machine::State;
+use crate::network::Network;
 use crate::record::{Cell, Record};
 use crate::table::median;
 
@@ -13,6 +15,8 @@ const COLLECTIVES: [&str; 4] = ["barrier", "bcast", "reduce", "allreduce"];
 /// What may be compared with each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
+    /// The nodes, if they are not this machine alone; groups of one machine come first.
+    pub network: Option<Network>,
     /// Number of ranks.
     pub ranks: usize,
     /// How it was measured: [`crate::job::Row::form`].
@@ -21,25 +25,26 @@ pub struct Group {
     order: usize,
     /// The collective.
     pub coll: String,
-    /// The state of the machine; none where there are more ranks than cores.
+    /// The state of the machine; none where times do not depend on it.
     pub state: Option<State>,
 }
 
 impl Group {
     fn of(cell: &Cell, record: &Record) -> Option<Self> {
-        let state = if record.is_crowded(cell.row.ranks) { None } else { Some(cell.state) };
+        let state = record.depends_on_state(cell.row.ranks, cell.network.as_ref()).then_some(cell.state);
         if state == Some(State::Changed) || !cell.row.verified {
             return None;
         }
         let order = COLLECTIVES.iter().position(|&name| name == cell.row.coll)?;
-        Some(Self { ranks: cell.row.ranks, form: cell.row.form(), order, coll: cell.row.coll.clone(), state })
+        let (ranks, form, coll) = (cell.row.ranks, cell.row.form(), cell.row.coll.clone());
+        Some(Self { network: cell.network, ranks, form, order, coll, state })
     }
 
     /// The words for headings.
     #[must_use]
     pub fn name(&self) -> String {
         let state = self.state.map_or("any state", State::name);
-        format!("{}, {} ranks, {}, {state}", self.coll, self.ranks, self.form)
+        format!("{}, {}, {}, {state}", self.coll, world(self.ranks, self.network.as_ref()), self.form)
     }
 
     /// Whether send buffers were rewritten.
@@ -91,16 +96,19 @@ pub fn groups(record: &Record) -> BTreeMap<Group, Vec<Series>> {
 
 fn series(cells: &[&Cell]) -> Option<Series> {
     let first = cells.first()?;
-    let mut times: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    // Those had while others kept the machine busy count where there are no others.
+    let mut times: BTreeMap<usize, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for cell in cells {
-        times.entry(cell.row.bytes).or_default().push(cell.row.us_median);
+        let (quiet, busy) = times.entry(cell.row.bytes).or_default();
+        if cell.quiet { quiet } else { busy }.push(cell.row.us_median);
     }
+    let middle = |(quiet, busy): (Vec<f64>, Vec<f64>)| median(if quiet.is_empty() { busy } else { quiet });
     Some(Series {
         contestant: first.contestant.clone(),
         library: first.library.clone(),
         installed: first.installed,
         alloc: first.row.alloc.clone(),
-        us: times.into_iter().filter_map(|(bytes, times)| Some((bytes, median(times)?))).collect(),
+        us: times.into_iter().filter_map(|(bytes, times)| Some((bytes, middle(times)?))).collect(),
     })
 }
 
@@ -178,6 +186,7 @@ pub fn wrong(record: &Record) -> BTreeSet<(&str, &str, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::tests::network;
     use crate::record::tests::cell;
 
     #[test]
@@ -189,6 +198,8 @@ mod tests {
             cell("han", "han", false, State::Near, 0.1),
             cell("han", "han", false, State::Near, 0.05),
             cell("han", "han", false, State::Changed, 9.0),
+            Cell { quiet: false, ..cell("han", "han", false, State::Near, 0.01) },
+            Cell { quiet: false, ..cell("han", "han", false, State::Near, 0.02) },
             cell("openmpi", "Open MPI", true, State::Near, 0.3),
             cell("mpich", "MPICH", true, State::Near, 0.2),
             cell("mpich-rg", "MPICH", false, State::Near, 0.15),
@@ -206,6 +217,21 @@ mod tests {
         assert_eq!(lines[0].best_installed, Some(Best { us: 0.2, who: "mpich".into() }));
         assert_eq!(lines[0].best, Some(Best { us: 0.15, who: "mpich-rg".into() }));
         assert_eq!(wrong(&record).into_iter().collect::<Vec<_>>(), [("mpich-wrong", "bcast", 8)]);
+    }
+
+    #[test]
+    fn every_network_has_a_group() {
+        let over = |rate, who: &str, library| Cell {
+            network: Some(network(2, rate)),
+            ..cell(who, library, true, State::Changed, 1.0)
+        };
+        let cells = ["0", "1gbit"].map(|rate| over(rate, "han", "han"));
+        let cells =
+            cells.into_iter().chain([over("10gbit", "mpich", "MPICH"), cell("han", "han", true, State::Near, 1.0)]);
+        let record = Record { cores: 2, cells: cells.collect(), ..Record::default() };
+        let names: Vec<_> = groups(&record).keys().map(Group::name).collect();
+        let over = |rate| format!("bcast, 2 ranks on 2 nodes, {rate}, osu, any state");
+        assert_eq!(names, ["bcast, 2 ranks, osu, near", &over("no limit"), &over("1 Gbit/s")]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Result;
 use crate::job::Row;
 use crate::machine::{Limit, State};
+use crate::network::Network;
 
 /// One size of one collective in one turn of one contestant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,6 +29,9 @@ pub struct Cell {
     pub one_way_ns_after: f64,
     /// Whether others left the machine alone when the turn began.
     pub quiet: bool,
+    /// The nodes that it ran on, if not this machine alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// The times.
     #[serde(flatten)]
     pub row: Row,
@@ -90,10 +94,11 @@ impl Record {
         Ok(fs::rename(new, path)?)
     }
 
-    /// Whether there are more ranks than cores, so that the distance between cores matters little.
+    /// Whether times depend on how far apart the cores are: not where they have more ranks than there are of them, nor
+    /// where ranks talk through a network.
     #[must_use]
-    pub fn is_crowded(&self, ranks: usize) -> bool {
-        ranks > self.cores
+    pub fn depends_on_state(&self, ranks: usize, network: Option<&Network>) -> bool {
+        ranks <= self.cores && network.is_none()
     }
 }
 
@@ -106,6 +111,7 @@ fn lines<T: Serialize>(items: &[T]) -> Result<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::network::tests::network;
 
     /// A cell of an 8-byte bcast on two ranks.
     pub(crate) fn cell(contestant: &str, library: &str, installed: bool, state: State, us: f64) -> Cell {
@@ -129,8 +135,8 @@ pub(crate) mod tests {
         };
         let (contestant, library) = (contestant.to_owned(), library.to_owned());
         let (one_way_ns_before, one_way_ns_after) = (30.0, 30.0);
-        let round = 0;
-        Cell { contestant, library, installed, round, state, one_way_ns_before, one_way_ns_after, quiet: true, row }
+        let (round, quiet, network) = (0, true, None);
+        Cell { contestant, library, installed, round, state, one_way_ns_before, one_way_ns_after, quiet, network, row }
     }
 
     #[test]
@@ -139,17 +145,19 @@ pub(crate) mod tests {
         let path = directory.path().join("record.json");
         let limit =
             Limit { state: State::Near, limit: "memcpy".into(), bytes: Some(8), value: 1.5, unit: "GB/s".into() };
+        let over_nodes = Cell { network: Some(network(2, "1gbit")), ..cell("mpich", "MPICH", true, State::Far, 1.0) };
         let record = Record {
             date: "2026-11-20".into(),
             cores: 2,
             limits: vec![limit],
-            cells: vec![cell("han", "han", false, State::Near, 0.25), cell("mpich", "MPICH", true, State::Far, 1.0)],
+            cells: vec![cell("han", "han", false, State::Near, 0.25), over_nodes],
             ..Record::default()
         };
         record.save(&path)?;
         let loaded = Record::load(&path)?;
         assert_eq!(serde_json::to_string(&loaded)?, serde_json::to_string(&record)?);
-        assert!(loaded.is_crowded(4) && !loaded.is_crowded(2));
+        assert!(loaded.depends_on_state(2, None) && !loaded.depends_on_state(4, None));
+        assert!(!loaded.depends_on_state(2, Some(&network(2, "0"))));
         fs::write(&path, "{}")?;
         assert!(Record::load(&path).is_err_and(|error| error.to_string().contains("no measurements")));
         Ok(())

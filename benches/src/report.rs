@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::Result;
 use crate::contestants::Library;
 use crate::machine::State;
+use crate::network::Network;
 use crate::plot;
 use crate::ratios::{self, Group, Line, Series};
 use crate::record::Record;
@@ -47,7 +48,11 @@ pub fn markdown(record: &Record, groups: &BTreeMap<Group, Vec<Series>>, plots: &
     for (group, series) in groups {
         for han in series.iter().filter(|series| series.is_han()) {
             text += &format!("\n## {}, {}\n\n", group.name(), han.alloc);
-            text += &table(record, group, han, series).markdown();
+            text += &match &group.network {
+                Some(network) => table_over_nodes(network, group, han, series),
+                None => table(record, group, han, series),
+            }
+            .markdown();
         }
         if let Some(plot) = plots.get(group) {
             text += &format!("\n![{}]({plot})\n", group.name());
@@ -108,13 +113,30 @@ fn table(record: &Record, group: &Group, han: &Series, series: &[Series]) -> Tab
     table
 }
 
+/// All contestants, the best rival, and the wire where it is limited.
+fn table_over_nodes(network: &Network, group: &Group, han: &Series, series: &[Series]) -> Table {
+    let rivals = || series.iter().filter(|series| !series.is_han());
+    let heads = ["bytes", han.contestant.as_str()].into_iter().chain(rivals().map(|rival| rival.contestant.as_str()));
+    let mut table = Table::new(heads.chain(["best / han", "wire", "han / wire"]));
+    for line in ratios::lines(han, series) {
+        let mut cells = vec![bytes_text(line.bytes), us_text(Some(line.han))];
+        cells.extend(rivals().map(|rival| us_text(rival.us.get(&line.bytes).copied())));
+        // Small messages are bound by latency, of which this says nothing.
+        let bound = network.bound_us(&group.coll, line.bytes).filter(|_| line.bytes >= 16 << 10);
+        cells.extend([ratio_text(line.best_ratio()), us_text(bound)]);
+        cells.push(ratio_text(bound.map(|bound| line.han / bound)));
+        table.add(cells);
+    }
+    table
+}
+
 fn ratio_text(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
 /// Words as a file name.
 fn slug(words: &str) -> String {
-    words.replace(", ", "-").replace(' ', "-")
+    words.replace(", ", "-").replace([' ', '/'], "-")
 }
 
 /// In which states the machine was.
@@ -129,6 +151,7 @@ pub fn states(record: &Record) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::tests::network;
     use crate::record::tests::cell;
     use crate::record::{Cell, Failure};
 
@@ -159,6 +182,28 @@ mod tests {
         let line = page.lines().find(|line| line.contains(" 64K ")).unwrap_or_default();
         let cells: Vec<&str> = line.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
         assert_eq!(cells, ["64K", "0.100", "0.300", "-", "-", "3.00", "0.105", "mpich-rg", "1.05", "-"]);
+    }
+
+    #[test]
+    fn a_page_over_nodes_has_everybody_and_the_wire() {
+        let over = |who: &str, library: &str, us| {
+            let mut cell = cell(who, library, true, State::Far, us);
+            (cell.row.bytes, cell.network) = (125_000, Some(network(4, "1gbit")));
+            cell.row.ranks = 4;
+            cell
+        };
+        let cells =
+            vec![over("han", "han", 1100.0), over("mpich", "MPICH", 2200.0), over("openmpi", "Open MPI", 1650.0)];
+        let record = Record { cores: 2, cells, ..Record::default() };
+        let page = markdown(&record, &ratios::groups(&record), &BTreeMap::new());
+        assert!(page.contains("## bcast, 4 ranks on 4 nodes, 1 Gbit/s, osu, any state, malloc"), "{page}");
+        let rows = page
+            .lines()
+            .filter(|line| line.starts_with('|'))
+            .map(|line| line.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>());
+        let rows: Vec<_> = rows.collect();
+        assert_eq!(rows[0], ["bytes", "han", "mpich", "openmpi", "best / han", "wire", "han / wire"]);
+        assert_eq!(rows[2], ["125000", "1100", "2200", "1650", "1.50", "1000", "1.10"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! not.
 
 use crate::machine::{Limit, State};
+use crate::network::Network;
 use crate::ratios::{Group, Line};
 use crate::table::{bytes_text, us_text};
 
@@ -18,6 +19,12 @@ pub fn least_ratios(bytes: usize, crowded: bool, alloc: &str) -> (f64, f64) {
         (false, false, _) => (2.0, 1.4),
     }
 }
+
+/// From this size on a collective over nodes is to take little more than the wire does.
+const LONG: usize = 256 << 10;
+
+/// How many times the wire's bound it may take.
+const MOST_WIRE_BOUNDS: f64 = 1.1;
 
 /// How many times the bound a collective may take on memory that peers reach, if that is a target.
 fn most_bounds(coll: &str, bytes: usize, alloc: &str) -> Option<f64> {
@@ -81,6 +88,9 @@ impl<'a> Bounds<'a> {
 /// What a line of a table misses, in words; empty if it misses nothing.
 #[must_use]
 pub fn missed(group: &Group, alloc: &str, line: &Line, bounds: Option<&Bounds>) -> Vec<String> {
+    if let Some(network) = &group.network {
+        return missed_over_nodes(group, network, line);
+    }
     let (installed, best) = least_ratios(line.bytes, group.state.is_none(), alloc);
     let mut missed = Vec::new();
     for (what, ratio, least, who) in [
@@ -100,6 +110,20 @@ pub fn missed(group: &Group, alloc: &str, line: &Line, bounds: Option<&Bounds>) 
     missed
 }
 
+/// What a line of a table over nodes misses, in words: the best rival's time, and the wire's bound where it is limited.
+fn missed_over_nodes(group: &Group, network: &Network, line: &Line) -> Vec<String> {
+    let mut missed = Vec::new();
+    if let (Some(ratio), Some(who)) = (line.best_ratio().filter(|&ratio| ratio < 1.0), &line.best) {
+        missed.push(format!("best of all settings {ratio:.2}, wanted 1 ({})", who.who));
+    }
+    let bound = network.bound_us(&group.coll, line.bytes).filter(|_| line.bytes >= LONG);
+    if let Some(bound) = bound.filter(|bound| line.han > MOST_WIRE_BOUNDS * bound) {
+        let (times, bound) = (line.han / bound, us_text(Some(bound)));
+        missed.push(format!("{times:.2} times the wire's {bound} us, wanted {MOST_WIRE_BOUNDS}"));
+    }
+    missed
+}
+
 /// [`missed`] with its place.
 #[must_use]
 pub fn missed_text(group: &Group, alloc: &str, line: &Line, missed: &[String]) -> String {
@@ -114,6 +138,7 @@ fn as_f64(bytes: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::tests::network;
     use crate::ratios::{groups, lines};
     use crate::record::Record;
     use crate::record::tests::cell;
@@ -146,6 +171,27 @@ mod tests {
         assert!(close(bounds.collective_us("allreduce", 4, 1_000_000, false), 18.75 + 30.0));
         assert_eq!(bounds.collective_us("barrier", 2, 0, false), None);
         assert_eq!(Bounds::new(&limits, State::Far).collective_us("bcast", 2, 8, false), None);
+    }
+
+    #[test]
+    fn over_nodes_the_best_rival_and_the_wire_count() {
+        let over = |who: &str, library: &str, us| {
+            let mut cell = cell(who, library, who != "mpich-ucx", State::Far, us);
+            (cell.row.bytes, cell.network) = (1 << 20, Some(network(2, "1gbit")));
+            cell
+        };
+        // The wire takes 8389 us.
+        let missed = |han| {
+            let cells =
+                vec![over("han", "han", han), over("mpich", "MPICH", 9300.0), over("mpich-ucx", "MPICH", 9250.0)];
+            let record = Record { cores: 2, cells, ..Record::default() };
+            let groups = groups(&record);
+            let (group, series) = groups.iter().next().expect("one group");
+            missed(group, "malloc", &lines(&series[0], series)[0], None)
+        };
+        assert_eq!(missed(9200.0), Vec::<String>::new());
+        let both = ["best of all settings 0.98, wanted 1 (mpich-ucx)", "1.12 times the wire's 8389 us, wanted 1.1"];
+        assert_eq!(missed(9400.0), both);
     }
 
     #[test]

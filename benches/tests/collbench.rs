@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use benches::applications;
+use benches::contestants::{self, Places};
 use benches::job::{self, Outcome};
 
 /// Sizes around whole elements, and pieces of several chunks.
@@ -126,5 +128,24 @@ fn wrong_arguments_are_refused_with_the_right_ones() {
         let output = command.args(words.split_whitespace()).output().expect("it was built");
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && text.contains(said), "{words}: {text}");
+    }
+}
+
+#[test]
+fn applications_say_what_bench_applications_reads() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/data");
+    let places = Places {
+        han: release().join("han"),
+        programs: release().join("collbench"),
+        rivals: "no such directory".into(),
+        testbed: "no such script".into(),
+    };
+    let han = &contestants::all(&["malloc".to_owned()])[0];
+    for application in applications::ALL {
+        let job = application.job(han, &places, &data, 3, None);
+        let (total_s, communicating_s, result) =
+            application.run(&mut han.start(&places, &job, 2, 120)).expect("it runs on three ranks");
+        assert!(0.0 < communicating_s && communicating_s < total_s, "{communicating_s} of {total_s}");
+        assert!(result.contains("distances: ") || result.contains("accuracy "), "{result}");
     }
 }

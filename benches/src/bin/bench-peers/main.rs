@@ -4,25 +4,22 @@
 //! is had again, and after each round those turns that were had in another state than most are had once
 //! more, if the machine has come back to it. Everything is kept as it comes.
 
-use std::collections::{BTreeMap, VecDeque};
+mod run;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
 
-use benches::contestants::{self, Contestant, Library, Places, Rank};
+use benches::contestants::{self, Contestant, Library, Places};
 use benches::job::{self, Style};
-use benches::machine::{self, State};
-use benches::plan::{self, Plan, Turn};
-use benches::record::{Cell, Failure, Record};
-use benches::table::{bytes_text, us_text};
+use benches::machine;
+use benches::network::{Network, Rate};
+use benches::plan::Plan;
+use benches::record::Record;
 use benches::{Result, ratios, report};
 use clap::Parser;
 
-/// How often a turn is had in the hope that the machine stays in one state.
-const TRIES: u32 = 3;
-/// Failures after which a contestant no longer takes part with that number of ranks.
-const FAILURES: u32 = 2;
+use crate::run::Run;
 
 /// Measures han and the rivals in turns; writes measurements, tables and plots.
 #[derive(Parser)]
@@ -34,14 +31,23 @@ struct Args {
     /// Numbers of ranks [default: 2,4,8]
     #[arg(long, value_delimiter = ',')]
     ranks: Option<Vec<usize>>,
+    /// Numbers of nodes: ranks run on network namespaces of this machine (benches/testbed), which needs root
+    #[arg(long, value_delimiter = ',', conflicts_with = "ranks", value_parser = clap::value_parser!(u8).range(2..))]
+    nodes: Vec<u8>,
+    /// What each node's cable carries: like 10gbit, or 0 for no limit
+    #[arg(long, value_delimiter = ',', default_value = "0,10gbit,1gbit", requires = "nodes")]
+    rates: Vec<Rate>,
+    /// Ranks on each node
+    #[arg(long, default_value_t = 1, requires = "nodes", value_parser = clap::value_parser!(u8).range(1..))]
+    ppn: u8,
     /// Collectives
     #[arg(long, value_delimiter = ',', default_value = "barrier,bcast,reduce,allreduce")]
     collectives: Vec<String>,
     /// Bytes, with K, M, G [default: powers of 4; osu from 4 to 64M, 16M with more ranks than cores;
-    /// loop up to 64K; cold from 16K]
+    /// loop up to 64K; cold from 16K; over nodes powers of 8 from 8 to 16M]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     sizes: Option<Vec<usize>>,
-    /// How iterations follow each other [default: osu,loop,cold]
+    /// How iterations follow each other [default: osu,loop,cold; over nodes osu]
     #[arg(long, value_enum, value_delimiter = ',')]
     styles: Option<Vec<Style>>,
     /// Memory of han's buffers: malloc, shared, register; what han has not is left out
@@ -50,7 +56,7 @@ struct Args {
     /// Rivals: installed, best, all, none, or beginnings of names [default: best]
     #[arg(long, value_delimiter = ',')]
     contestants: Option<Vec<String>>,
-    /// How often everybody has a turn [default: 2]
+    /// How often everybody has a turn [default: 2; over nodes 3]
     #[arg(long)]
     rounds: Option<u32>,
     /// Repeats of each size in one turn
@@ -74,6 +80,9 @@ struct Args {
     /// Where the rivals are installed
     #[arg(long, default_value = ".peers")]
     rivals: PathBuf,
+    /// The script that makes nodes
+    #[arg(long, default_value = "benches/testbed")]
+    testbed: PathBuf,
     /// Where han and collbench/ are [default: the directory of this program]
     #[arg(long)]
     release: Option<PathBuf>,
@@ -89,26 +98,40 @@ struct Args {
 impl Args {
     fn plan(&self) -> Plan {
         let quick_or = |quick: u32, otherwise| if self.quick { quick } else { otherwise };
+        let over_nodes = !self.nodes.is_empty();
         let quick_sizes = || self.quick.then(|| vec![4, 4 << 10, 64 << 10, 1 << 20]);
-        let ranks = || if self.quick { vec![2, 4] } else { vec![2, 4, 8] };
-        let styles = || if self.quick { vec![Style::Osu] } else { vec![Style::Osu, Style::Loop, Style::Cold] };
+        let all_styles = || vec![Style::Osu, Style::Loop, Style::Cold];
+        let styles = || if self.quick || over_nodes { vec![Style::Osu] } else { all_styles() };
         Plan {
-            ranks: self.ranks.clone().unwrap_or_else(ranks),
+            worlds: self.worlds(),
             collectives: self.collectives.clone(),
             sizes: self.sizes.clone().or_else(quick_sizes),
             styles: self.styles.clone().unwrap_or_else(styles),
-            rounds: self.rounds.unwrap_or_else(|| quick_or(1, 2)),
+            rounds: self.rounds.unwrap_or_else(|| quick_or(1, if over_nodes { 3 } else { 2 })),
             repeats: self.repeats,
             ms: self.ms.unwrap_or_else(|| quick_or(2, 4).into()),
             further: self.further.clone(),
         }
     }
 
+    /// Numbers of ranks, and the nodes that they are on.
+    fn worlds(&self) -> Vec<(usize, Option<Network>)> {
+        let usual = || if self.quick { vec![2, 4] } else { vec![2, 4, 8] };
+        if self.nodes.is_empty() {
+            let ranks = self.ranks.clone().unwrap_or_else(usual);
+            return ranks.into_iter().map(|ranks| (ranks, None)).collect();
+        }
+        let at = |nodes: u8, rate| (usize::from(nodes) * usize::from(self.ppn), usize::from(nodes), rate);
+        let all = self.nodes.iter().flat_map(|&nodes| self.rates.iter().map(move |&rate| at(nodes, rate)));
+        all.map(|(ranks, nodes, rate)| (ranks, Some(Network { nodes, rate }))).collect()
+    }
+
     /// Those who take part and are there; says who is not.
     fn contestants(&self, places: &Places) -> Vec<Contestant> {
         let quick_or_best = || vec![if self.quick { "installed" } else { "best" }.to_owned()];
         let words = self.contestants.clone().unwrap_or_else(quick_or_best);
-        let meant = contestants::all(&self.alloc).into_iter().filter(|contestant| contestant.is_meant(&words));
+        let all = if self.nodes.is_empty() { contestants::all(&self.alloc) } else { contestants::over_nodes() };
+        let meant = all.into_iter().filter(|contestant| contestant.is_meant(&words));
         let (there, missing): (Vec<_>, Vec<_>) = meant.partition(|contestant| contestant.is_there(places));
         let mut names: Vec<_> = missing.iter().map(|contestant| contestant.library.name()).collect();
         names.dedup();
@@ -131,7 +154,8 @@ impl Args {
         let directory = self.save.clone().unwrap_or_else(kept).join(machine::slug(&machine));
         fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
         let date = machine::date()?;
-        let names = std::iter::once(date.clone()).chain((2..).map(|number| format!("{date}-{number}")));
+        let first = if self.nodes.is_empty() { date.clone() } else { format!("{date}-nodes") };
+        let names = std::iter::once(first.clone()).chain((2..).map(|number| format!("{first}-{number}")));
         let free = names.map(|name| directory.join(name + ".json")).find(|file| !file.exists());
         let file = free.unwrap_or_else(|| directory.join("record.json"));
         Ok((file, Record { date, machine, cores: machine::cores(), ..Record::default() }))
@@ -156,6 +180,7 @@ fn compare(args: &Args) -> Result<()> {
         han: release.join("han"),
         programs: release.join("collbench"),
         rivals: fs::canonicalize(&args.rivals).unwrap_or_else(|_| args.rivals.clone()),
+        testbed: fs::canonicalize(&args.testbed).unwrap_or_else(|_| args.testbed.clone()),
     };
     if !places.han.exists() || !places.programs.join("han").exists() {
         let release = release.display();
@@ -163,9 +188,9 @@ fn compare(args: &Args) -> Result<()> {
     }
     let contestants = args.contestants(&places);
     let (file, record) = args.record(&release)?;
-    let mut run = Run { args, places, contestants, file, record, failures: BTreeMap::new(), start: Instant::now() };
+    let mut run = Run::new(args, places, contestants, file.clone(), record);
     run.measure()?;
-    let page = report::write(&run.record, &run.file)?;
+    let page = report::write(&run.record, &file)?;
     print!("{}", report::misses(&run.record, &ratios::groups(&run.record)));
     println!("\n{}\n{} s; {}", page.display(), run.start.elapsed().as_secs(), report::states(&run.record));
     Ok(())
@@ -180,118 +205,6 @@ fn has_memory(contestant: &Contestant, places: &Places) -> bool {
         eprintln!("bench-peers: {} is left out: {failure}", contestant.name);
     }
     failure.is_none()
-}
-
-struct Run<'a> {
-    args: &'a Args,
-    places: Places,
-    contestants: Vec<Contestant>,
-    file: PathBuf,
-    record: Record,
-    /// By contestant and number of ranks.
-    failures: BTreeMap<(usize, usize), u32>,
-    start: Instant,
-}
-
-impl Run<'_> {
-    /// Gives everybody a turn, round by round; after each round once more to those whom tables lack.
-    fn measure(&mut self) -> Result<()> {
-        let turns = self.args.plan().turns(&self.contestants, self.record.cores);
-        let resumed = self.args.resume.is_some();
-        let mut queue: VecDeque<Turn> = turns.clone().into();
-        queue.retain(|turn| !resumed || !turn.is_in(&self.record, &self.contestants));
-        while let Some(turn) = queue.pop_front() {
-            if self.is_over() {
-                eprintln!("bench-peers: the budget is spent: {} turns are left out", queue.len() + 1);
-                return Ok(());
-            }
-            let state = self.play(&turn, queue.len())?;
-            let round = turn.round;
-            if state == Some(State::Changed) && turn.tries < TRIES && !self.record.is_crowded(turn.task.ranks) {
-                queue.push_front(Turn { tries: turn.tries + 1, ..turn });
-            }
-            if queue.front().is_none_or(|next| next.round != round) {
-                self.fill(&turns)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Turns for those who were measured in another state than the others, while the machine is in it.
-    fn fill(&mut self, turns: &[Turn]) -> Result<()> {
-        let missing = plan::missing(turns, &self.record, &self.contestants);
-        for (left, (turn, wanted)) in missing.iter().rev().enumerate().rev() {
-            if self.is_over() {
-                break;
-            }
-            if State::of(machine::one_way_ns(&self.places.han)?) == *wanted {
-                self.play(turn, left)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn is_over(&self) -> bool {
-        self.start.elapsed() > Duration::from_secs(self.args.budget)
-    }
-
-    /// One turn between two probes; gives the state in which it was had.
-    fn play(&mut self, turn: &Turn, left: usize) -> Result<Option<State>> {
-        let place = (turn.contestant, turn.task.ranks);
-        if self.failures.get(&place).is_some_and(|&count| count >= FAILURES) {
-            return Ok(None);
-        }
-        let quiet = machine::wait_for_quiet(Duration::from_secs(self.args.patience));
-        let contestant = &self.contestants[turn.contestant];
-        let before = machine::one_way_ns(&self.places.han)?;
-        if !self.record.limits.iter().any(|limit| limit.state == State::of(before)) {
-            let limits = machine::limits(&self.places.han)?;
-            self.record.limits.extend(limits.into_iter().filter(|limit| limit.state != State::Changed));
-        }
-        let mut command = contestant.command(&self.places, &turn.task, self.record.cores, self.args.timeout);
-        let outcome = job::run(&mut command)?;
-        let after = machine::one_way_ns(&self.places.han)?;
-        let state = State::between(before, after);
-        let cell = |row| Cell {
-            contestant: contestant.name.clone(),
-            library: contestant.library.name().to_owned(),
-            installed: contestant.rank == Rank::Installed,
-            round: turn.round,
-            state,
-            one_way_ns_before: before,
-            one_way_ns_after: after,
-            quiet,
-            row,
-        };
-        let cells: Vec<Cell> = outcome.rows.into_iter().map(cell).collect();
-        let state_text = format!("{}{}", state.name(), if quiet { "" } else { ", busy" });
-        progress(turn, &contestant.name, &state_text, &cells, left);
-        if let Some(reason) = outcome.failure {
-            *self.failures.entry(place).or_default() += 1;
-            let task =
-                format!("{} on {} ranks, {:?}", turn.task.collectives.join(","), turn.task.ranks, turn.task.style);
-            eprintln!("bench-peers: {}, {task}: {reason}", contestant.name);
-            self.record.failures.push(Failure { contestant: contestant.name.clone(), task, reason });
-        }
-        self.record.cells.extend(cells);
-        self.record.save(&self.file)?;
-        Ok(Some(state))
-    }
-}
-
-/// A line on stderr, so that a long run can be watched.
-fn progress(turn: &Turn, name: &str, state: &str, cells: &[Cell], left: usize) {
-    let text = |cell: &Cell| format!("{} {}", bytes_text(cell.row.bytes), us_text(Some(cell.row.us_median)));
-    let ends = [cells.first(), cells.last()].map(|cell| cell.map_or_else(|| "-".to_owned(), text));
-    eprintln!(
-        "{left:>4} left | {} ranks, {:?}, {}, round {} | {} | {name:<16} | {} us",
-        turn.task.ranks,
-        turn.task.style,
-        turn.task.collectives.join("+"),
-        turn.round,
-        state,
-        ends.join(" .. ")
-    );
 }
 
 /// `64`, `4K`, `1M`, `1G`.
@@ -321,9 +234,23 @@ mod tests {
     fn quick_is_shorter_unless_told_otherwise() {
         let parse = |words: &[&str]| Args::try_parse_from(["bench-peers"].iter().chain(words)).map(|args| args.plan());
         let quick = parse(&["--quick", "--ranks", "8"]).expect("right arguments");
-        assert_eq!((quick.ranks, quick.rounds, quick.styles), (vec![8], 1, vec![Style::Osu]));
+        assert_eq!((quick.worlds, quick.rounds, quick.styles), (vec![(8, None)], 1, vec![Style::Osu]));
         let full = parse(&["--further=--rotate-roots --in-place", "--sizes", "1K,12345"]).expect("right arguments");
-        assert_eq!((full.ranks, full.sizes), (vec![2, 4, 8], Some(vec![1024, 12345])));
+        assert_eq!((full.worlds.len(), full.sizes), (3, Some(vec![1024, 12345])));
         assert_eq!(full.further, ["--rotate-roots", "--in-place"]);
+    }
+
+    #[test]
+    fn nodes_take_the_place_of_ranks() {
+        let parse = |words: &[&str]| Args::try_parse_from(["bench-peers"].iter().chain(words));
+        let plan = parse(&["--nodes", "2,4", "--rates", "0,1gbit", "--ppn", "2"]).expect("right arguments").plan();
+        let network = |nodes, rate: &str| Some(Network { nodes, rate: rate.parse().expect("a rate") });
+        let worlds = [(2, "0"), (2, "1gbit"), (4, "0"), (4, "1gbit")];
+        assert_eq!(plan.worlds, worlds.map(|(nodes, rate)| (2 * nodes, network(nodes, rate))));
+        assert_eq!((plan.rounds, plan.styles), (3, vec![Style::Osu]));
+        for wrong in [&["--nodes", "1"][..], &["--nodes", "2", "--ranks", "2"], &["--nodes", "2", "--rates", "1"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(parse(&["--rates", "1gbit"]).is_err(), "rates are those of nodes");
     }
 }

@@ -6,10 +6,15 @@
 //! milliseconds to a second an operation. The other settings come from the rivals' manuals and from
 //! `ompi_info`, `mpichversion` and `impi_info`.
 
-use std::path::PathBuf;
+mod nodes;
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub use nodes::over_nodes;
+
 use crate::job::Task;
+use crate::network::Network;
 
 /// A collective library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,10 @@ impl Library {
             Self::DebianMpich => "debian-mpich",
         }
     }
+
+    fn is_open_mpi(self) -> bool {
+        matches!(self, Self::OpenMpi | Self::DebianOpenMpi)
+    }
 }
 
 /// For how many ranks a setting is meant.
@@ -98,6 +107,8 @@ pub struct Contestant {
     pub only: Option<&'static str>,
     /// The memory of its buffers: `malloc`, `shared`, `register`.
     pub alloc: String,
+    /// Over nodes: whether ranks are bound to cores in turn, as han's are, or left to the scheduler.
+    bound: bool,
     /// Environment variables; for Open MPI also MCA parameters, which are in lower case. `{home}` stands
     /// for the library's directory.
     settings: Vec<(String, String)>,
@@ -112,6 +123,21 @@ pub struct Places {
     pub programs: PathBuf,
     /// The directory that `install-rivals.sh` fills.
     pub rivals: PathBuf,
+    /// The script `benches/testbed`.
+    pub testbed: PathBuf,
+}
+
+/// A program to run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// The nodes that share them in equal blocks, if not this machine has them all.
+    pub network: Option<Network>,
+    /// The program, built for the contestant's library.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
 }
 
 type Settings<'a> = &'a [(&'a str, &'a str)];
@@ -129,7 +155,7 @@ const INTEL_FAMILIES: [(&str, &str, u32); 3] = [
     ("allreduce", "I_MPI_ADJUST_ALLREDUCE", 25),
 ];
 
-/// Everybody, han with buffers in each of `allocs` first.
+/// Everybody on one machine, han with buffers in each of `allocs` first.
 #[must_use]
 pub fn all(allocs: &[String]) -> Vec<Contestant> {
     let mut all: Vec<Contestant> = allocs.iter().map(|alloc| Contestant::han(alloc)).collect();
@@ -139,6 +165,16 @@ pub fn all(allocs: &[String]) -> Vec<Contestant> {
     all.extend(debian());
     all.sort_by_key(|contestant| contestant.rank);
     all
+}
+
+/// The library as it comes, or if it cannot run `task` well then, with the setting that helps most.
+#[must_use]
+pub fn usual(library: Library, task: &Task, cores: usize) -> Option<Contestant> {
+    let all = if task.network.is_some() { over_nodes() } else { all(&["malloc".to_owned()]) };
+    let fits = |contestant: &Contestant| {
+        contestant.library == library && contestant.takes_part(task.ranks, cores) && contestant.only.is_none()
+    };
+    all.into_iter().find(fits)
 }
 
 fn open_mpi() -> Vec<Contestant> {
@@ -268,7 +304,7 @@ impl Contestant {
             name = format!("{name}-{suffix}");
         }
         let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Self { name, library, rank, fits, only: None, alloc: "malloc".to_owned(), settings }
+        Self { name, library, rank, fits, only: None, alloc: "malloc".to_owned(), bound: false, settings }
     }
 
     fn han(alloc: &str) -> Self {
@@ -318,18 +354,30 @@ impl Contestant {
         places.programs.join(self.library.word()).exists()
     }
 
-    /// The command that runs `task`; it ends after `limit_s` seconds and leaves no process behind.
+    /// The command that runs `collbench` for `task`; see [`start`](Self::start).
     #[must_use]
     pub fn command(&self, places: &Places, task: &Task, cores: usize, limit_s: u64) -> Command {
         let program = places.programs.join(self.library.word());
+        let Task { ranks, network, .. } = *task;
+        let job = Job { ranks, network, program, arguments: task.arguments(&self.alloc) };
+        self.start(places, &job, cores, limit_s)
+    }
+
+    /// The command that runs `job`; it ends after `limit_s` seconds and leaves no process behind. A job over nodes
+    /// runs on the testbed that its environment names.
+    #[must_use]
+    pub fn start(&self, places: &Places, job: &Job, cores: usize, limit_s: u64) -> Command {
+        if let Some(network) = &job.network {
+            return self.start_over_nodes(places, job, network, cores, limit_s);
+        }
         if self.library == Library::Han {
             let mut command = Command::new(&places.han);
-            command.args(["run", "-n", &task.ranks.to_string(), "--timeout", &limit_s.to_string(), "--"]);
-            command.arg(program).args(task.arguments(&self.alloc));
+            command.args(["run", "-n", &job.ranks.to_string(), "--timeout", &limit_s.to_string(), "--"]);
+            command.arg(&job.program).args(&job.arguments);
             return command;
         }
-        let mut command = self.launcher(places, task.ranks, cores);
-        command.arg(program).args(task.arguments(&self.alloc));
+        let mut command = self.launcher(places, job.ranks, cores);
+        command.arg(&job.program).args(&job.arguments);
         supervised(places, &command, limit_s)
     }
 
@@ -343,7 +391,7 @@ impl Contestant {
             Library::IntelMpi => home.join("bin/mpiexec.hydra"),
             _ => home.join("bin/mpiexec"),
         });
-        let is_open_mpi = matches!(self.library, Library::OpenMpi | Library::DebianOpenMpi);
+        let is_open_mpi = self.library.is_open_mpi();
         command.args(is_open_mpi.then_some("--allow-run-as-root")).args(["-n", &ranks.to_string()]);
         match self.library {
             Library::IntelMpi => {
@@ -367,9 +415,15 @@ impl Contestant {
                 command.args(["-bind-to", "core"]);
             }
         }
+        self.set(&mut command, &home);
+        command
+    }
+
+    /// The settings, as this launcher takes them.
+    fn set(&self, command: &mut Command, home: &Path) {
         for (name, value) in &self.settings {
             let value = value.replace("{home}", &home.to_string_lossy());
-            if !is_open_mpi {
+            if !self.library.is_open_mpi() {
                 command.env(name, value);
             } else if name.starts_with(char::is_lowercase) {
                 command.args(["--mca", name, &value]);
@@ -377,7 +431,6 @@ impl Contestant {
                 command.arg("-x").arg(format!("{name}={value}"));
             }
         }
-        command
     }
 }
 
@@ -409,12 +462,21 @@ mod tests {
         all(&["malloc".to_owned(), "shared".to_owned()])
     }
 
-    fn line_of(name: &str, ranks: usize) -> String {
-        let places = Places { han: "/bin/han".into(), programs: "/cb".into(), rivals: "/peers".into() };
-        let task = Task { ranks, ..Task::of("bcast", &[8, 64], Style::Osu) };
+    fn line_of_name(name: &str, ranks: usize) -> String {
         let everybody = everybody();
         let contestant = everybody.iter().find(|contestant| contestant.name == name).expect("in the list");
-        let command = contestant.command(&places, &task, 2, 9);
+        line_of(contestant, &Task { ranks, ..Task::of("bcast", &[8, 64], Style::Osu) })
+    }
+
+    /// Variables and words of the command for `task` on two cores.
+    pub(super) fn line_of(contestant: &Contestant, task: &Task) -> String {
+        let places = Places {
+            han: "/bin/han".into(),
+            programs: "/cb".into(),
+            rivals: "/peers".into(),
+            testbed: "/bench/testbed".into(),
+        };
+        let command = contestant.command(&places, task, 2, 9);
         let variables = command
             .get_envs()
             .map(|(name, value)| format!("{}={}", name.to_string_lossy(), value.unwrap_or_default().to_string_lossy()));
@@ -447,20 +509,20 @@ mod tests {
 
     #[test]
     fn parameters_and_variables_of_open_mpi_are_told_apart() {
-        let line = line_of("openmpi-ucx", 2);
+        let line = line_of_name("openmpi-ucx", 2);
         assert!(line.contains("--mca pml ucx") && line.contains("-x UCX_TLS=posix,self"), "{line}");
         assert!(line.contains("/cb/openmpi bcast --sizes 8,64") && line.contains("--bind-to core"), "{line}");
     }
 
     #[test]
     fn each_launcher_gets_what_it_understands() {
-        let line = line_of("intelmpi-icx", 4);
+        let line = line_of_name("intelmpi-icx", 4);
         assert!(line.contains("I_MPI_TUNING_BIN=/peers/intelmpi/opt/mpi/etc/tuning_icx_shm.dat"), "{line}");
         assert!(line.contains("I_MPI_PIN_PROCESSOR_LIST=0,1"), "{line}");
-        let line = line_of("mpich-mpir-yield", 4);
+        let line = line_of_name("mpich-mpir-yield", 4);
         assert!(line.contains("MPIR_CVAR_BARRIER_POSIX_INTRA_ALGORITHM=mpir"), "{line}");
         assert!(line.contains("-bind-to user:0,1,0,1 /cb/mpich"), "{line}");
-        let line = line_of("han-shared", 2);
+        let line = line_of_name("han-shared", 2);
         assert!(line.starts_with("run -n 2 --timeout 9 -- /cb/han bcast") && line.contains("--alloc shared"), "{line}");
     }
 }

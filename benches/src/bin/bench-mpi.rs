@@ -1,0 +1,243 @@
+//! `bench-mpi`: one unmodified MPI program, `collbench`, with and without `libhan_mpi.so`, in turns.
+//!
+//! Each round runs the program alone, with the library, and against han itself, the order changing from round to round;
+//! what is printed are medians over rounds, and the ratio of the first two with its least and largest value.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use benches::contestants::{self, Contestant, Job, Library, Places};
+use benches::job::{Style, Task, world};
+use benches::network::Network;
+use benches::table::{Table, bytes_text, median, us_text};
+use benches::testbed::Testbed;
+use benches::{Result, job, machine};
+use clap::Parser;
+
+/// Below this share of the MPI's own speed a size is listed as slower.
+const LEAST_RATIO: f64 = 0.97;
+
+/// Times collectives of MPI programs with and without libhan_mpi.so; prints a table for each MPI and job.
+#[derive(Parser)]
+#[command(name = "bench-mpi")]
+struct Args {
+    /// MPIs: openmpi, mpich, intelmpi, debian-mpich; those that are not installed are left out
+    #[arg(long, value_delimiter = ',', default_value = "openmpi,mpich,intelmpi")]
+    mpis: Vec<String>,
+    /// Numbers of ranks on this machine
+    #[arg(long, value_delimiter = ',', default_value = "2,4,8", value_parser = clap::value_parser!(u8).range(2..))]
+    ranks: Vec<u8>,
+    /// Nodes with two ranks each, as network namespaces of this machine, which needs root; 0 for none
+    #[arg(long, default_value_t = 2)]
+    nodes: u8,
+    /// Collectives
+    #[arg(long, value_delimiter = ',', default_value = "barrier,bcast,reduce,allreduce")]
+    collectives: Vec<String>,
+    /// Bytes [default: powers of 4 from 4 to 16 MiB]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<usize>,
+    /// How often everybody has a turn
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Length of a repeat in milliseconds; a turn has five
+    #[arg(long, default_value_t = 4)]
+    ms: u64,
+    /// Seconds that one turn may take
+    #[arg(long, default_value_t = 120)]
+    timeout: u64,
+    /// Seconds to wait for others to leave the machine alone before a turn starts all the same
+    #[arg(long, default_value_t = 60)]
+    patience: u64,
+    /// Further options of collbench, such as --rotate-roots, after =
+    #[arg(long, value_delimiter = ' ', value_name = "OPTIONS", allow_hyphen_values = true)]
+    further: Vec<String>,
+    /// Where Open MPI, MPICH and Intel MPI are installed
+    #[arg(long, default_value = ".peers")]
+    rivals: PathBuf,
+    /// The script that makes nodes
+    #[arg(long, default_value = "benches/testbed")]
+    testbed: PathBuf,
+}
+
+/// Who runs the program.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Alone,
+    With,
+    Native,
+}
+
+const WAYS: [Way; 3] = [Way::Alone, Way::With, Way::Native];
+
+/// Microseconds by collective, bytes and way, one for each round that has succeeded.
+type Times = BTreeMap<(String, usize), BTreeMap<Way, BTreeMap<u32, f64>>>;
+
+fn main() -> ExitCode {
+    match compare(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench-mpi: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(args: &Args) -> Result<()> {
+    let own = std::env::current_exe()?;
+    let release = own.parent().ok_or("this program is in no directory")?;
+    let places = Places {
+        han: release.join("han"),
+        programs: release.join("collbench"),
+        rivals: fs::canonicalize(&args.rivals).unwrap_or_else(|_| args.rivals.clone()),
+        testbed: fs::canonicalize(&args.testbed)?,
+    };
+    let library = release.join("libhan_mpi.so");
+    if !library.exists() {
+        return Err(format!("there is no {}: run `make build`", library.display()).into());
+    }
+    println!("# MPI programs with libhan_mpi.so, {}, {}", machine::date()?, machine::name());
+    for library_of in libraries(&args.mpis)? {
+        if !places.programs.join(library_of.word()).exists() {
+            eprintln!("bench-mpi: {} is left out: benches/build-collbench.sh has found none", library_of.name());
+            continue;
+        }
+        for (ranks, network) in worlds(args)? {
+            let task = task(args, ranks, network);
+            let testbed = network.map(|network| Testbed::up(&places.testbed, network)).transpose()?;
+            let preload = format!("LD_PRELOAD={}", library.display());
+            let times = measure(args, &places, library_of, &task, &preload, testbed.as_ref());
+            println!("\n## {} on {}\n\n{}", library_of.name(), world(ranks, network.as_ref()), table(&times));
+        }
+    }
+    Ok(())
+}
+
+/// The libraries of these names.
+fn libraries(names: &[String]) -> Result<Vec<Library>> {
+    const ALL: [Library; 4] = [Library::OpenMpi, Library::Mpich, Library::IntelMpi, Library::DebianMpich];
+    let find = |name: &String| {
+        let found = ALL.into_iter().find(|library| library.word() == name);
+        found.ok_or_else(|| format!("`{name}` is none of {}", ALL.map(Library::word).join(", ")).into())
+    };
+    names.iter().map(find).collect()
+}
+
+fn worlds(args: &Args) -> Result<Vec<(usize, Option<Network>)>> {
+    let mut all: Vec<_> = args.ranks.iter().map(|&ranks| (usize::from(ranks), None)).collect();
+    if args.nodes > 1 {
+        let nodes = usize::from(args.nodes);
+        all.push((2 * nodes, Some(Network { nodes, rate: "0".parse()? })));
+    }
+    Ok(all)
+}
+
+fn task(args: &Args, ranks: usize, network: Option<Network>) -> Task {
+    let usual = || (1..=12).map(|power| 4 << (2 * (power - 1))).collect();
+    Task {
+        ranks,
+        network,
+        collectives: args.collectives.clone(),
+        sizes: if args.sizes.is_empty() { usual() } else { args.sizes.clone() },
+        style: Style::Osu,
+        repeats: 5,
+        ms: args.ms,
+        further: args.further.clone(),
+    }
+}
+
+/// Has all rounds of one job; a turn that fails is told of and left out.
+fn measure(
+    args: &Args,
+    places: &Places,
+    library: Library,
+    task: &Task,
+    preload: &str,
+    testbed: Option<&Testbed>,
+) -> Times {
+    let (mut times, mut busy) = (Times::new(), 0);
+    let cores = machine::cores();
+    for round in 0..args.rounds {
+        let mut ways = WAYS;
+        ways.rotate_left(round as usize % WAYS.len());
+        for way in ways {
+            let contestant = contestants::usual(if way == Way::Native { Library::Han } else { library }, task, cores);
+            let Some(contestant) = contestant else { continue };
+            let job = job_of(places, &contestant, task, if way == Way::With { preload } else { "LD_PRELOAD=" });
+            let mut command = contestant.start(places, &job, cores, args.timeout);
+            if let Some(testbed) = testbed {
+                testbed.enter(&mut command);
+            }
+            busy += u32::from(!machine::wait_for_quiet(Duration::from_secs(args.patience)));
+            match job::run(&mut command) {
+                Ok(outcome) => {
+                    for row in outcome.rows {
+                        let ways = times.entry((row.coll, row.bytes)).or_default();
+                        ways.entry(way).or_default().insert(round, row.us_median);
+                    }
+                    if let Some(why) = outcome.failure {
+                        eprintln!("bench-mpi: {}, round {round}: {why}", contestant.name);
+                    }
+                }
+                Err(error) => eprintln!("bench-mpi: {}: {error}", contestant.name),
+            }
+        }
+    }
+    if busy > 0 {
+        eprintln!("bench-mpi: {busy} turns had a busy machine");
+    }
+    times
+}
+
+/// The program behind `env`, which sets one variable for it and not for its launcher.
+fn job_of(places: &Places, contestant: &Contestant, task: &Task, variable: &str) -> Job {
+    let program = places.programs.join(contestant.library.word());
+    let words = [variable.to_owned(), program.display().to_string()];
+    let arguments = words.into_iter().chain(task.arguments("malloc")).collect();
+    Job { ranks: task.ranks, network: task.network, program: "/usr/bin/env".into(), arguments }
+}
+
+fn table(times: &Times) -> String {
+    let mut table = Table::new(["", "bytes", "alone us", "with us", "ratio", "least", "largest", "han us", ""]);
+    for ((coll, bytes), ways) in times {
+        let of = |way| ways.get(&way).map(|rounds| rounds.values().copied().collect::<Vec<_>>()).and_then(median);
+        let ratios = ratios(ways);
+        let ratio = median(ratios.clone());
+        let shown = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        table.add([
+            coll.clone(),
+            bytes_text(*bytes),
+            us_text(of(Way::Alone)),
+            us_text(of(Way::With)),
+            shown(ratio),
+            shown(ratios.iter().copied().reduce(f64::min)),
+            shown(ratios.iter().copied().reduce(f64::max)),
+            us_text(of(Way::Native)),
+            if ratio.is_some_and(|ratio| ratio < LEAST_RATIO) { "slower" } else { "" }.to_owned(),
+        ]);
+    }
+    table.markdown()
+}
+
+/// How many times as fast the library is, round by round.
+fn ratios(ways: &BTreeMap<Way, BTreeMap<u32, f64>>) -> Vec<f64> {
+    let (Some(alone), Some(with)) = (ways.get(&Way::Alone), ways.get(&Way::With)) else { return Vec::new() };
+    alone.iter().filter_map(|(round, us)| Some(us / with.get(round)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_compare_within_rounds() {
+        let rounds = |times: &[(u32, f64)]| times.iter().copied().collect();
+        let alone: BTreeMap<u32, f64> = rounds(&[(0, 4.0), (1, 9.0), (2, 1.0)]);
+        let ways = BTreeMap::from([(Way::Alone, alone), (Way::With, rounds(&[(0, 2.0), (1, 3.0)]))]);
+        assert_eq!(ratios(&ways), [2.0, 3.0]);
+        let times = Times::from([(("bcast".to_owned(), 4096), ways)]);
+        assert!(table(&times).contains("| bcast |    4K |     4.00 |    2.00 |  2.00 |  2.00 |    3.00 |"));
+    }
+}
