@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{built, han_run, stdout, without_times};
+use common::{built, han_run, stdout, stdout_over_nodes, without_times};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
@@ -60,6 +60,19 @@ fn gradient_computes_the_bits_of_the_rust_program() {
         let rust = stdout(ranks, rust, &["--steps", "50"]);
         assert_eq!(without_times(&c), without_times(&rust));
     }
+}
+
+#[test]
+fn programs_over_several_nodes_agree() {
+    let (c, rust) = (compiled("gradient"), Path::new(env!("CARGO_BIN_EXE_gradient")));
+    let c = stdout_over_nodes(8, 4, &c, &[&data("digits.csv"), "20"]);
+    let rust = stdout_over_nodes(8, 4, rust, &["--steps", "20"]);
+    assert!(rust.contains("on every rank"), "{rust}");
+    assert_eq!(without_times(&c), without_times(&rust));
+    // Integers: the same on one node and on several.
+    let asp = Path::new(env!("CARGO_BIN_EXE_asp"));
+    let arguments = ["--airports", "200", "--neighbours", "2"];
+    assert_eq!(without_times(&stdout_over_nodes(4, 2, asp, &arguments)), without_times(&stdout(4, asp, &arguments)));
 }
 
 #[test]

@@ -22,12 +22,23 @@ pub(crate) fn han_run(ranks: usize, program: &Path, arguments: &[&str]) -> Comma
     command
 }
 
+/// What the program prints on nodes that the network of this machine connects.
+pub(crate) fn stdout_over_nodes(ranks: usize, nodes: usize, program: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new(built("han"));
+    command.args(["run", "--timeout", "300", "-n", &ranks.to_string(), "--nodes", &nodes.to_string(), "--"]);
+    output(command.arg(program).args(arguments))
+}
+
 /// What the program prints; it must succeed.
 pub(crate) fn stdout(ranks: usize, program: &Path, arguments: &[&str]) -> String {
-    let Output { status, stdout, stderr } = han_run(ranks, program, arguments).output().expect("han run starts");
+    output(&mut han_run(ranks, program, arguments))
+}
+
+fn output(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().expect("han run starts");
     let stdout = String::from_utf8(stdout).expect("the programs print UTF-8");
     let stderr = String::from_utf8_lossy(&stderr);
-    assert!(status.success(), "{} {arguments:?} on {ranks} ranks: {status}\n{stdout}{stderr}", program.display());
+    assert!(status.success(), "{command:?}: {status}\n{stdout}{stderr}");
     stdout
 }
 

@@ -1,0 +1,22 @@
+#!/bin/bash
+# No launcher that han knows, only something that starts a command on each host: here ssh, one rank a host.
+#   examples/batch/rendezvous.sh "node1 node2 node3" PROGRAM ARGUMENTS
+# The hosts share this folder, in which the secret lies for as long as the job takes.
+set -euo pipefail
+[ $# -ge 2 ] || { echo "usage: $0 \"HOST ...\" PROGRAM ARGUMENTS" >&2; exit 2; }
+read -ra hosts <<< "$1"
+shift
+
+secret=$(mktemp "$PWD/.han-secret.XXXXXX") # for this user's eyes only
+trap 'rm -f "$secret"' EXIT
+head -c 32 /dev/urandom | base64 > "$secret"
+
+pids=()
+for rank in "${!hosts[@]}"; do
+    variables="HAN_RENDEZVOUS=${hosts[0]}:${PORT:-29500} HAN_RANK=$rank HAN_SIZE=${#hosts[@]} HAN_SECRET_FILE=$secret"
+    "${SSH:-ssh}" "${hosts[rank]}" "cd $(printf %q "$PWD") && env $variables $(printf '%q ' "$@")" < /dev/null &
+    pids+=($!)
+done
+failed=0
+for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+exit "$failed"

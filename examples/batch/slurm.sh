@@ -1,0 +1,15 @@
+#!/bin/bash
+# Slurm: sbatch examples/batch/slurm.sh PROGRAM ARGUMENTS
+#SBATCH --job-name=han
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=16
+#SBATCH --cpus-per-task=1
+#SBATCH --time=00:10:00
+set -euo pipefail
+[ $# -gt 0 ] || { echo "usage: sbatch $0 PROGRAM ARGUMENTS" >&2; exit 2; }
+
+# Ranks that hang say who is missing after this many seconds.
+export HAN_WATCHDOG=30
+# --mpi=pmix where `srun --mpi=list` has it and libpmix.so.2 is installed on the nodes; pmi2 is everywhere.
+# --kill-on-bad-exit ends the step as soon as a rank fails.
+srun --mpi="${HAN_MPI:-pmi2}" --cpu-bind=cores --kill-on-bad-exit "$@"
