@@ -24,26 +24,33 @@ CAPI := han/capi
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # ---- system packages ---------------------------------------------------------------------------
 
-# What is needed and the Debian package that has it: C and C++ compilers, Fortran, pkg-config, and
-# Hydra's mpiexec (Debian's package `hydra` is something else); then the libraries, as pkg-config
-# knows them.
-NEEDED := cc:gcc c++:g++ gfortran:gfortran pkg-config:pkg-config mpiexec.hydra:mpich
-NEEDED_LIBRARIES := hwloc:libhwloc-dev
+# What is needed and the Debian package that has it: C and C++ compilers, Fortran, pkg-config, Hydra's mpiexec
+# (Debian's package `hydra` is something else), an mpirun that speaks PMIx, a compiler for MPI programs, what makes
+# network namespaces, and what tests CMake's files and manual pages; then the libraries, as pkg-config knows them.
+NEEDED := cc:gcc c++:g++ gfortran:gfortran pkg-config:pkg-config mpiexec.hydra:mpich mpirun.openmpi:openmpi-bin \
+    ip:iproute2 tc:iproute2 cmake:cmake mandoc:mandoc
+NEEDED_LIBRARIES := hwloc:libhwloc-dev libfabric:libfabric-dev pmix:libpmix-dev mpich:libmpich-dev
+# What bindgen opens to read the headers of libfabric and PMIx.
+NEEDED_LOADABLE := libclang:libclang1
 
 .PHONY: deps
 deps: ## install what is missing of the system packages (apt), nothing else
 	@command -v $(CARGO) > /dev/null || { \
 	    echo "make deps: no cargo: install a Rust toolchain from https://rustup.rs" >&2; exit 1; }; \
-	packages=(); \
+	packages=(); export PATH="$$PATH:/usr/sbin:/sbin"; \
 	for pair in $(NEEDED); do \
 	    command -v "$${pair%%:*}" > /dev/null || packages+=("$${pair##*:}"); \
 	done; \
 	for pair in $(NEEDED_LIBRARIES); do \
 	    pkg-config --exists "$${pair%%:*}" 2> /dev/null || packages+=("$${pair##*:}"); \
+	done; \
+	loadable="$$(PATH="$$PATH:/sbin:/usr/sbin" ldconfig -p 2> /dev/null || true)"; \
+	for pair in $(NEEDED_LOADABLE); do \
+	    [[ -n "$${LIBCLANG_PATH:-}" || "$$loadable" =~ $${pair%%:*}(-[0-9]+)?\.so ]] || packages+=("$${pair##*:}"); \
 	done; \
 	[ $${#packages[@]} -gt 0 ] || exit 0; \
 	command -v apt-get > /dev/null || { \
@@ -60,6 +67,13 @@ deps: ## install what is missing of the system packages (apt), nothing else
 	    apt-get install -y -qq --no-install-recommends "$${packages[@]}" > /dev/null || { \
 	    echo "make deps: apt-get install $${packages[*]} failed" >&2; exit 1; }
 
+# What `make check-launchers` needs besides.
+NEEDED_FOR_LAUNCHERS := slurmctld:slurmctld slurmd:slurmd srun:slurm-client
+
+.PHONY: deps-launchers
+deps-launchers: ## install what check-launchers needs besides: Slurm
+	@$(MAKE) --no-print-directory deps NEEDED="$(NEEDED_FOR_LAUNCHERS)" NEEDED_LIBRARIES= NEEDED_LOADABLE=
+
 # ---- build, run, measure -----------------------------------------------------------------------
 
 .PHONY: build
@@ -69,7 +83,7 @@ build: deps ## release build of everything
 # What is installed needs less than the workspace: no examples, no benchmarks.
 .PHONY: build-installed
 build-installed: deps
-	$(CARGO) build --release -p han-capi -p han-cli
+	$(CARGO) build --release -p han-capi -p han-cli -p han-mpi
 
 .PHONY: run
 run: build ## the main job on 4 ranks, then a short table of latencies
@@ -85,16 +99,47 @@ bench: build ## our own numbers: kernels, the machine's limits, collectives on 2
 # Where the rivals are installed; what they are compared with is in target/release/collbench.
 PEERS ?= .peers
 BENCH ?=
+# Over nodes instead: NODES=2, or 2,4; with RATES=0,1gbit and PPN=2 if others than bench-peers' own are meant.
+NODES ?=
+RATES ?=
+PPN ?=
+# For bench-defaults: nodes x ranks of each.
+SHAPES ?= 2x2 4x2
+OVER_NODES = $(NODES:%=--nodes %) $(if $(NODES),$(RATES:%=--rates %) $(PPN:%=--ppn %))
 
 .PHONY: collbench
 collbench: build
 	benches/build-collbench.sh $(RELEASE) $(PEERS)
 
 .PHONY: bench-peers
-bench-peers: ## han beside the rivals (BENCH="--quick" for two minutes, BENCH="--help" for options)
+bench-peers: ## han beside the rivals (BENCH="--quick" for two minutes, BENCH="--help" for options; NODES=2)
 	benches/install-rivals.sh $(PEERS)
 	$(MAKE) --no-print-directory collbench
-	$(RELEASE)/bench-peers --rivals $(PEERS) $(BENCH)
+	$(RELEASE)/bench-peers --rivals $(PEERS) $(OVER_NODES) $(BENCH)
+
+.PHONY: bench-defaults
+bench-defaults: build ## built-in choices over nodes beside all ranks on the network, as root (SHAPES="2x2 4x2")
+	benches/defaults $(RELEASE)/han "$(SHAPES)"
+
+.PHONY: bench-applications
+bench-applications: ## asp and gradient with han and with the rivals over nodes (BENCH="--help" for options)
+	benches/install-rivals.sh $(PEERS)
+	$(MAKE) --no-print-directory collbench
+	$(RELEASE)/bench-applications --rivals $(PEERS) $(OVER_NODES) $(BENCH)
+
+.PHONY: bench-mpi
+bench-mpi: ## collectives of an MPI program with and without libhan_mpi.so (BENCH="--help" for options)
+	benches/install-rivals.sh $(PEERS)
+	$(MAKE) --no-print-directory collbench
+	$(RELEASE)/bench-mpi --rivals $(PEERS) $(BENCH)
+
+# Programs in han/mpi/check, with Open MPI, MPICH, Intel MPI and Debian's; what the MPIs alone print is kept, so that
+# only the first time takes long. Nodes are network namespaces: without root, CHECK="--nodes 0".
+CHECK ?=
+.PHONY: check-mpi
+check-mpi: build ## MPI programs with and without libhan_mpi.so, with every MPI that is here (CHECK="--help" for options)
+	benches/install-rivals.sh $(PEERS)
+	$(RELEASE)/check-mpi --rivals $(PEERS) $(CHECK)
 
 # ---- checks ------------------------------------------------------------------------------------
 
@@ -114,12 +159,24 @@ test-format: components ## rustfmt
 	$(CARGO) fmt --all --check
 
 .PHONY: test-lint
-test-lint: components ## clippy, warnings are errors
+test-lint: components ## clippy and rustdoc, warnings are errors
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps
 
 .PHONY: test-workspace
 test-workspace: build ## unit, process, C and Fortran tests
 	$(CARGO) test --release --workspace
+
+# As root, or with HAN_TEST_NO_NETNS=1 without nodes and Slurm.
+.PHONY: check-launchers
+check-launchers: build deps-launchers ## native programs under every launcher: Hydra, Open MPI 4 and 5, Slurm, and none
+	benches/install-rivals.sh $(PEERS)
+	HAN_TEST_PEERS=$(abspath $(PEERS)) $(CARGO) test --release -p han-cli --test launchers -- --include-ignored
+
+# The tests prove fewer cases of worlds above 16 ranks.
+.PHONY: prove
+prove: ## every schedule between nodes, 1 to 64 ranks, all roots, 1 to 5 chunks, with a report
+	$(CARGO) test --release -p net-fabric --test schedules -- --ignored --nocapture
 
 # Loom explores every interleaving of the flag protocols; its own target directory, because the cfg
 # changes every crate.
@@ -176,25 +233,77 @@ test-asan: ## unit tests, collectives and kernels under AddressSanitizer
 
 # ---- installation ------------------------------------------------------------------------------
 
+# The folder of libraries within PREFIX; Debian's is lib/x86_64-linux-gnu.
+LIBDIR ?= lib
 ROOT = $(DESTDIR)$(abspath $(PREFIX))
+LIBRARIES = $(ROOT)/$(LIBDIR)
+MANUALS = $(ROOT)/share/man
+# Where the loader looks anyway, a run-time path would be in the way.
+RPATH = $(if $(filter /usr,$(abspath $(PREFIX))),,-Wl,-rpath,$${libdir})
+
+# At the foot of manual pages: the day of the last entry of the change log, unless a packager says otherwise.
+DATE = $(shell date -u -d "@$${SOURCE_DATE_EPOCH:-$$(stat -c %Y CHANGELOG.md)}" +%F)
+
+# Fills in what the templates of han.pc and of CMake's files leave open.
+FILL_IN = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+    -e 's|@SOVERSION@|$(SOVERSION)|' -e 's|@MAJOR@|$(SOVERSION)|g' -e 's|@MINOR@|$(word 2,$(subst ., ,$(VERSION)))|g' \
+    -e 's|@UP@|$(shell realpath -ms --relative-to=/$(LIBDIR)/cmake/han /)|' -e 's|@RPATH@|$(RPATH)|'
 
 .PHONY: install
-install: build-installed ## libhan, han.h, han.mod, han.pc and han into PREFIX
-	$(INSTALL) -d $(ROOT)/bin $(ROOT)/include $(ROOT)/lib/pkgconfig
+install: build-installed ## libraries, header, Fortran module, pkg-config and CMake files, manual pages, han
+	$(INSTALL) -d $(ROOT)/bin $(ROOT)/include $(LIBRARIES)/pkgconfig $(LIBRARIES)/cmake/han $(MANUALS)/man1 $(MANUALS)/man3
 	$(INSTALL) -m 755 $(RELEASE)/han $(ROOT)/bin/han
-	$(INSTALL) -m 755 $(RELEASE)/libhan_capi.so $(ROOT)/lib/libhan.so.$(VERSION)
-	ln -sf libhan.so.$(VERSION) $(ROOT)/lib/libhan.so.$(SOVERSION)
-	ln -sf libhan.so.$(SOVERSION) $(ROOT)/lib/libhan.so
-	$(INSTALL) -m 644 $(RELEASE)/libhan_capi.a $(ROOT)/lib/libhan.a
+	$(CAPI)/link.sh $(RELEASE) $(VERSION)
+	$(INSTALL) -m 755 $(RELEASE)/libhan.so.$(VERSION) $(LIBRARIES)
+	$(INSTALL) -m 755 $(RELEASE)/libhan_mpi.so $(LIBRARIES)
+	ln -sf libhan.so.$(VERSION) $(LIBRARIES)/libhan.so.$(SOVERSION)
+	ln -sf libhan.so.$(SOVERSION) $(LIBRARIES)/libhan.so
+	$(INSTALL) -m 644 $(RELEASE)/libhan_capi.a $(LIBRARIES)/libhan.a
 	$(INSTALL) -m 644 $(CAPI)/include/han.h $(CAPI)/fortran/han.f90 $(ROOT)/include
 	$(FC) -std=f2018 -fsyntax-only -J$(ROOT)/include $(CAPI)/fortran/han.f90
-	sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@VERSION@|$(VERSION)|' $(CAPI)/han.pc.in \
-	    > $(ROOT)/lib/pkgconfig/han.pc
+	$(FILL_IN) $(CAPI)/han.pc.in > $(LIBRARIES)/pkgconfig/han.pc
+	for file in hanConfig hanConfigVersion; do \
+	    $(FILL_IN) $(CAPI)/cmake/$$file.cmake.in > $(LIBRARIES)/cmake/han/$$file.cmake; \
+	done
+	$(RELEASE)/han manual $(DATE) $(MANUALS)/man1
+	$(RELEASE)/han-manual $(CAPI)/include/han.h $(DATE) $(MANUALS)/man3
 
 .PHONY: uninstall
 uninstall: ## remove what install put into PREFIX
-	rm -f $(ROOT)/bin/han $(ROOT)/lib/libhan.so* $(ROOT)/lib/libhan.a $(ROOT)/lib/pkgconfig/han.pc \
-	    $(ROOT)/include/han.h $(ROOT)/include/han.f90 $(ROOT)/include/han.mod
+	rm -f $(ROOT)/bin/han $(LIBRARIES)/libhan.so* $(LIBRARIES)/libhan.a $(LIBRARIES)/libhan_mpi.so $(LIBRARIES)/pkgconfig/han.pc \
+	    $(ROOT)/include/han.h $(ROOT)/include/han.f90 $(ROOT)/include/han.mod \
+	    $(LIBRARIES)/cmake/han/hanConfig.cmake $(LIBRARIES)/cmake/han/hanConfigVersion.cmake \
+	    $(MANUALS)/man1/han.1 $(MANUALS)/man1/han-*.1 $(MANUALS)/man3/libhan.3 $(MANUALS)/man3/han_*.3
+	-rmdir --ignore-fail-on-non-empty $(LIBRARIES)/cmake/han
+
+# ---- packages ----------------------------------------------------------------------------------
+
+DIST = $(TARGET_DIR)/dist
+ARCHIVE = $(DIST)/han-$(VERSION).tar.xz
+# Builds what the argument says as on a machine without a network, if that can be had here.
+NO_NETWORK = $(if $(filter 0,$(shell id -u)),unshare --net)
+
+.PHONY: dist
+dist: deps ## the sources with all crates, as an archive that builds without a network (target/dist)
+	CARGO=$(CARGO) han/packaging/dist.sh $(VERSION) $(ARCHIVE)
+
+.PHONY: deb
+deb: deps dist ## Debian packages of that archive (target/dist/deb)
+	@command -v dh > /dev/null || { echo "make deb: needs debhelper: apt-get install debhelper" >&2; exit 1; }
+	$(NO_NETWORK) han/packaging/deb.sh $(VERSION) $(ARCHIVE) $(DIST)/deb
+
+.PHONY: check-deb
+check-deb: deb ## installs and uses them on a copy of this system; as root
+	han/packaging/check-deb.sh $(DIST)/deb
+
+.PHONY: check-spack
+check-spack: dist ## the steps of the Spack recipe, on that archive
+	rm -rf $(DIST)/spack && mkdir -p $(DIST)/spack
+	env -u CARGO_TARGET_DIR $(NO_NETWORK) python3 han/packaging/spack/by_hand.py $(ARCHIVE) $(DIST)/spack
+
+.PHONY: check-package
+check-package: deps ## every public crate as crates.io would get it: packed, unpacked, built
+	$(CARGO) publish --workspace --dry-run
 
 .PHONY: clean
 clean: ## remove the build's output
