@@ -165,7 +165,7 @@ test-lint: components ## clippy and rustdoc, warnings are errors
 
 .PHONY: test-workspace
 test-workspace: build ## unit, process, C and Fortran tests
-	$(CARGO) test --release --workspace
+	$(CARGO) test --release --workspace --no-fail-fast
 
 # As root, or with HAN_TEST_NO_NETNS=1 without nodes and Slurm.
 .PHONY: check-launchers
