@@ -1,0 +1,139 @@
+//! Searches on a machine that is given by formulas.
+
+use super::*;
+use crate::tune::space::value;
+
+/// A machine in formulas: a network with a cost of its own for each message, memory that is quicker, a pipeline whose
+/// tasks cost what the slower of both takes, and nothing random.
+struct Formulas {
+    leaders: usize,
+    works: Vec<Work>,
+}
+
+/// Microseconds of a chunk across nodes and on them.
+fn stages(settings: &Inter, collective: Collective, chunk: f64) -> Vec<f64> {
+    let policy = if settings.get("inter_policy").unwrap() == "wait_all" { 1.5 } else { 1.0 };
+    let algorithm = settings.get("inter_algorithm").unwrap();
+    let (steps, factor) = match algorithm.as_str() {
+        "linear" | "recursive-doubling" => (1.0, 1.0),
+        "ring" | "rabenseifner" => (3.0, 0.7),
+        _ => (2.0, 1.1),
+    };
+    let inter = policy * (20.0 * steps + factor * chunk / 1000.0);
+    let intra = 2.0 + chunk / 4000.0;
+    match depth(collective, settings.splits) {
+        1 => vec![inter, intra],
+        2 => vec![intra, inter, intra],
+        _ => vec![intra, inter * 0.6, inter * 0.6, intra],
+    }
+}
+
+/// The tasks of a pipeline: each the longest of the stages that it has, and a bit of the others.
+fn tasks(stages: &[f64], chunks: usize) -> Vec<f64> {
+    let task = |task: usize| {
+        let at_work = stages.iter().enumerate().filter(|(stage, _)| (*stage..*stage + chunks).contains(&task));
+        let (sum, most) = at_work.fold((0.0, 0.0_f64), |(sum, most), (_, us)| (sum + us, most.max(*us)));
+        most + 0.1 * (sum - most)
+    };
+    (0..chunks + stages.len() - 1).map(task).collect()
+}
+
+impl Bench for Formulas {
+    type Error = ();
+
+    fn measure(&mut self, work: &Work) -> Result<Entry, ()> {
+        self.works.push(*work);
+        let bytes = work.bytes as f64;
+        if !has_tasks(&work.settings) || work.collective == Collective::Barrier {
+            return Ok(Entry { us: vec![vec![60.0 + bytes / 300.0]], spent_s: 1.0 });
+        }
+        let chunk = value(&work.settings, "segment_bytes").unwrap().min(work.bytes);
+        let chunks = work.bytes.div_ceil(chunk);
+        let tasks = tasks(&stages(&work.settings, work.collective, chunk as f64), chunks);
+        let whole: f64 = tasks.iter().sum();
+        let us = match work.chunks {
+            None => vec![vec![whole]],
+            Some(wanted) => {
+                assert_eq!(wanted, chunks);
+                // Later leaders are a little quicker.
+                (0..self.leaders).map(|late| tasks.iter().map(|us| us * (1.0 - 0.01 * late as f64)).collect()).collect()
+            }
+        };
+        Ok(Entry { us, spent_s: whole })
+    }
+}
+
+fn run(space: &Space, method: Method) -> (Outcome, Vec<Work>) {
+    let mut bench = Formulas { leaders: 3, works: Vec::new() };
+    let outcome = search(&mut bench, space, method).unwrap();
+    assert_eq!(outcome.measured, bench.works.len());
+    (outcome, bench.works)
+}
+
+/// Microseconds of what was found, whatever was estimated.
+fn really(found: &Found) -> f64 {
+    let Found { case: Case { collective, bytes }, settings, .. } = *found;
+    let work = Work { by: "test", turn: 0, collective, bytes, chunks: None, settings };
+    Formulas { leaders: 1, works: Vec::new() }.measure(&work).unwrap().us[0][0]
+}
+
+#[test]
+fn tasks_find_what_trying_everything_finds() {
+    for (nodes, ranks_per_node, is_quick) in [(2, 2, false), (4, 2, false), (2, 2, true), (3, 1, true)] {
+        let space = Space::new((nodes, ranks_per_node), &Collective::ALL, (4, 16 << 20), is_quick);
+        let (best, _) = run(&space, Method::Exhaustive);
+        assert_eq!(best.found.len(), space.cases().count());
+        let (quick, works) = run(&space, Method::Task);
+        for (best, found) in best.found.iter().zip(&quick.found) {
+            assert_eq!(best.case, found.case);
+            assert!(really(found) <= best.us * 1.05, "{best:?}: {} by {}", really(found), found.settings);
+        }
+        if ranks_per_node > 1 {
+            assert!(quick.spent_s < best.spent_s * 0.25, "{} of {}", quick.spent_s, best.spent_s);
+            assert!(works.iter().any(|work| work.chunks.is_some()));
+        }
+    }
+}
+
+#[test]
+fn rules_cost_little_and_save_much() {
+    let space = Space::new((4, 4), &[Collective::Bcast, Collective::Allreduce], (4, 16 << 20), false);
+    let (best, _) = run(&space, Method::Exhaustive);
+    let (fewer, _) = run(&space, Method::Heuristic);
+    let (fewest, _) = run(&space, Method::TaskHeuristic);
+    assert!(fewer.spent_s < best.spent_s * 0.3, "{} of {}", fewer.spent_s, best.spent_s);
+    assert!(fewest.spent_s < best.spent_s * 0.06, "{} of {}", fewest.spent_s, best.spent_s);
+    for found in [&fewer.found, &fewest.found] {
+        for (best, found) in best.found.iter().zip(found) {
+            assert!(really(found) <= best.us * 1.3, "{best:?}: {} by {}", really(found), found.settings);
+        }
+    }
+}
+
+#[test]
+fn estimates_stand_beside_measurements() {
+    let space = Space::new((2, 2), &[Collective::Bcast], (4, 4 << 20), true);
+    let mut bench = Formulas { leaders: 2, works: Vec::new() };
+    let checks = validate(&mut bench, &space, Collective::Bcast).unwrap();
+    assert!(checks.len() >= 2 * space.segments.len());
+    for check in checks {
+        let error = (check.estimate / check.us - 1.0).abs();
+        assert!(check.family.segment_bytes.is_none() && error < 0.1, "{check:?}");
+    }
+}
+
+#[test]
+fn the_list_of_work_is_what_is_done() {
+    let space = Space::new((2, 2), &Collective::ALL, (4, 4 << 20), true);
+    for (_, method) in Method::NAMES {
+        let listed = works(&space, method);
+        let (_, done) = run(&space, method);
+        let same = done.iter().filter(|work| listed.contains(work)).count();
+        assert_eq!(same, listed.len(), "{method:?} leaves out what it has foreseen");
+        assert!(same * 2 > done.len(), "{method:?}: {same} of {}", done.len());
+        let mut texts: Vec<String> = done.iter().map(ToString::to_string).collect();
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), done.len(), "{method:?} does something twice");
+    }
+}
