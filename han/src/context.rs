@@ -3,7 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use shm_core::job::Job;
 use shm_core::{Exchange, LocalComm};
@@ -29,6 +29,9 @@ pub struct Context {
 
 /// How long the last rank may take from the last barrier to its goodbye.
 const LEAVE_WITHIN: Duration = Duration::from_secs(30);
+/// A rank that waits for its node looks at the network no more often: a look is a system call, and somebody else may need
+/// the core.
+const NETWORK_EVERY: Duration = Duration::from_micros(50);
 
 /// What the communicators of a process share.
 pub(crate) struct Inner {
@@ -49,6 +52,8 @@ pub(crate) struct Inner {
     trace: OnceCell<Trace>,
     /// What a caller does meanwhile when an operation takes long.
     meanwhile: OnceCell<Box<dyn Fn()>>,
+    /// When this rank last looked at the network while it waited for its node.
+    looked_at_network: Cell<Option<Instant>>,
 }
 
 impl Context {
@@ -99,6 +104,7 @@ impl Context {
             next_id: Cell::new(next_id),
             trace: OnceCell::new(),
             meanwhile: OnceCell::new(),
+            looked_at_network: Cell::new(None),
         });
         let mut world = world;
         if let Some(trace) = inner.noted(trace::start(&mut world, &inner))? {
@@ -266,12 +272,12 @@ impl Inner {
         self.do_meanwhile();
         let sent = match &self.network {
             // What this rank has sent may still lie here.
-            Some(network) => match network.link.progress() {
+            Some(network) if self.is_time_for_network() => match network.link.progress() {
                 // This is an operator that the network has called; it goes on there.
                 Err(net_fabric::Error::InvalidArgument(_)) => Ok(false),
                 sent => sent.map_err(Error::from),
             },
-            None => Ok(false),
+            _ => Ok(false),
         };
         let outcome = self.noted(sent).and_then(|_| self.progress());
         outcome.map_err(|error| match error {
@@ -279,6 +285,16 @@ impl Inner {
             // Noted already, so the job has ended, and `explain` gives the error back.
             other => self.job.check().err().unwrap_or_else(|| shm_core::Error::Startup(other.to_string())),
         })
+    }
+
+    /// True once in a while.
+    fn is_time_for_network(&self) -> bool {
+        let (now, looked) = (Instant::now(), self.looked_at_network.get());
+        let is_due = looked.is_none_or(|looked| now.duration_since(looked) >= NETWORK_EVERY);
+        if is_due {
+            self.looked_at_network.set(Some(now));
+        }
+        is_due
     }
 
     fn do_meanwhile(&self) {

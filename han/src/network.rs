@@ -44,6 +44,10 @@ pub(crate) fn join(
         // The ranks of one node do not see those of others that are on the same cores.
         settings.assume_own_cores.get_or_insert(false);
     }
+    if placing.has_neighbours && settings.assume_own_cores == Some(false) {
+        // Whoever is waited for: a leader of a node that this one does not see may need this very core.
+        settings.spins.get_or_insert(1);
+    }
     let own_cores = settings.assume_own_cores.unwrap_or(true);
     let patience = if own_cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
     let patience = if settings.attentive { patience.attentive() } else { patience };

@@ -28,6 +28,8 @@ pub(crate) struct Placing {
     pub(crate) secret: [u8; SECRET_BYTES],
     /// Whether this rank's machine has fewer cores than it has ranks, on all of its nodes together.
     pub(crate) crowded: bool,
+    /// Whether ranks of other nodes are on this rank's machine.
+    pub(crate) has_neighbours: bool,
     /// Whether any rank's machine has: the same on all ranks.
     pub(crate) crowded_somewhere: bool,
     /// Whether all ranks have the same network of the same machine, so that its loopback interface connects them.
@@ -86,12 +88,14 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
         is_crowded(&there.map(|card| &card.cores[..]).collect::<Vec<_>>())
     };
     let machines: BTreeSet<_> = cards.iter().map(machine).collect();
+    let has_neighbours = neighbours(&nodes, &cards.iter().map(machine).collect::<Vec<_>>(), rank);
     Ok(nodes.iter().any(|node| *node > 0).then(|| Placing {
         here: (0..nodes.len()).filter(|&other| nodes[other] == nodes[rank]).collect(),
         names: cards.iter().enumerate().map(|(rank, card)| card.name(rank)).collect(),
         nodes,
         secret: cards[0].secret,
         crowded: crowded(&own),
+        has_neighbours,
         crowded_somewhere: machines.iter().any(crowded),
         one_host: cards.iter().all(|card| machine(card) == own && card.network == cards[0].network),
     }))
@@ -107,6 +111,11 @@ fn numbered<T: Ord>(groups: &[T]) -> Vec<usize> {
             *numbers.entry(group).or_insert(next)
         })
         .collect()
+}
+
+/// Whether any rank of another node is on the machine of `rank`.
+fn neighbours<M: PartialEq>(nodes: &[usize], machines: &[M], rank: usize) -> bool {
+    nodes.iter().zip(machines).any(|(node, machine)| *node != nodes[rank] && *machine == machines[rank])
 }
 
 /// Whether some core has more than one rank, each rank spread evenly over the cores that it may use.
@@ -185,6 +194,13 @@ mod tests {
         assert!(!is_crowded(&[&[0, 1], &[0, 1]]));
         assert!(is_crowded(&[&[0], &[1], &[0]]));
         assert!(is_crowded(&[&[0, 1], &[0, 1], &[0, 1]]));
+    }
+
+    #[test]
+    fn neighbours_are_ranks_of_other_nodes_on_one_machine() {
+        assert!(!neighbours(&[0, 0, 1, 1], &["a", "a", "b", "b"], 2));
+        assert!(neighbours(&[0, 0, 1, 1], &["a", "a", "a", "a"], 2));
+        assert!(neighbours(&[0, 1, 2], &["a", "b", "b"], 1) && !neighbours(&[0, 1, 2], &["a", "b", "b"], 0));
     }
 
     #[test]
