@@ -200,7 +200,7 @@ impl Ring {
     }
 
     pub(crate) fn cell_count(&self) -> usize {
-        self.cells.count()
+        self.cells.most()
     }
 
     #[inline]
