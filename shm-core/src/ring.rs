@@ -60,6 +60,8 @@ pub(crate) struct Ring {
     recycled: u32,
     /// What this rank's watermark says.
     marked: u32,
+    /// The step at which this rank's slots were last looked through for steps long past.
+    retired: u32,
     /// Operations entered so far.
     sequence: u32,
     /// Covers the signatures of all operations entered so far.
@@ -113,6 +115,7 @@ impl Ring {
             step: 0,
             recycled: 0,
             marked: 0,
+            retired: 0,
             sequence: 0,
             chain: 0,
             signature: Signature { packed: 0, count: 0 },
@@ -197,7 +200,7 @@ impl Ring {
     }
 
     pub(crate) fn cell_count(&self) -> usize {
-        self.cells.count()
+        self.cells.most()
     }
 
     #[inline]

@@ -1,5 +1,9 @@
 //! The cells of a communicator: a ring of equal places in every rank's part of the segment, of which a span
 //! has as many consecutive ones as its payload needs.
+//!
+//! The ring is short at first and doubles, up to the cells that there are, when it has been gone round a few
+//! times: a cell's first use costs memory that the kernel must first find and clear, more than a long ring
+//! saves an operation. All ranks take the same cells, so all rings grow at the same step.
 #![allow(unsafe_code)] // writes to memory that other processes map
 
 use std::collections::VecDeque;
@@ -8,8 +12,14 @@ use super::Span;
 use super::marks::{is_far_behind, stay_comparable};
 use crate::copy::Stores;
 use crate::segment::Segment;
-use crate::segment::layout::{SLOTS, cell_bytes, cells_in_ring};
+use crate::segment::layout::{FIRST_CELLS, SLOTS, cell_bytes, cells_in_ring};
 use crate::sync::before;
+
+/// Times round the ring before it doubles: by then it has cost about what the new cells will.
+const LAPS: u64 = 8;
+/// Spans that fit into the ring at a time, or it doubles at once: twice what forms have in flight, because cells may
+/// be left over at a lap's end.
+const SPANS: usize = 8;
 
 /// Where the ranks' cells are, and which steps have them.
 #[derive(Debug)]
@@ -17,16 +27,22 @@ pub(super) struct Cells {
     /// Each rank's first cell.
     first: Vec<*mut u8>,
     cell_bytes: usize,
+    /// Cells that there are.
+    most: usize,
+    /// Cells of the ring so far.
     count: usize,
-    /// Cells that the steps so far have taken, those that were left over at the ring's end included.
+    /// The place behind the latest span, of an endless row of which each ring's length is a lap; what was left over
+    /// at a lap's end was taken with it. Counted anew when the ring grows.
     taken: u64,
-    /// Steps whose cells no later step has taken any of, but for very old ones, oldest first, and where they begin in that count.
+    /// The ring doubles when this place is reached, unless it is as long as can be.
+    grows_at: u64,
+    /// Steps whose cells no later step has taken any of, but for very old ones, oldest first, and where they begin in that row.
     intact: VecDeque<(u32, u64)>,
     /// The step behind the last one whose cells were taken again.
     overrun: u32,
     /// How this rank's payloads go into its cells.
     stores: Stores,
-    /// All cells have been in use, so that they cost no page faults any more.
+    /// All cells that there are have been in use, so that they cost no page faults any more.
     lapped: bool,
 }
 
@@ -42,8 +58,10 @@ impl Cells {
         Self {
             first: at.iter().map(|&at| segment.bytes_at(at, Self::bytes_of(ranks))).collect(),
             cell_bytes: cell_bytes(ranks),
-            count: cells_in_ring(ranks),
+            most: cells_in_ring(ranks),
+            count: FIRST_CELLS,
             taken: 0,
+            grows_at: LAPS * FIRST_CELLS as u64,
             intact: VecDeque::with_capacity(SLOTS as usize),
             overrun: 0,
             stores,
@@ -55,8 +73,9 @@ impl Cells {
         self.cell_bytes
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.count
+    /// Cells that there are; the ring grows to as many.
+    pub(super) fn most(&self) -> usize {
+        self.most
     }
 
     /// Takes room for `bytes` for `step`, whose slot was last used before `oldest`.
@@ -64,9 +83,12 @@ impl Cells {
     /// All ranks take the same cells.
     #[inline(never)]
     pub(super) fn take(&mut self, step: u32, bytes: usize, oldest: u32) -> Span {
-        let ring = self.count as u64;
-        let cells = bytes.div_ceil(self.cell_bytes) as u64;
-        debug_assert!(cells <= ring);
+        let cells = bytes.div_ceil(self.cell_bytes);
+        debug_assert!(cells <= self.most);
+        while self.count < self.most && (self.taken >= self.grows_at || cells * SPANS > self.count) {
+            self.grow();
+        }
+        let (ring, cells) = (self.count as u64, cells as u64);
         let at = self.taken % ring;
         // Consecutive, so not across the ring's end.
         let begin = if at + cells > ring { self.taken + (ring - at) } else { self.taken };
@@ -85,11 +107,37 @@ impl Cells {
         Span::with_cells(step, needed, first_cell, bytes)
     }
 
+    /// Doubles the ring, whose new cells nobody has used.
+    ///
+    /// Places are counted anew, such that each span keeps its cells, and those of the lap before this one lie a whole
+    /// ring of the new length behind: the next spans take the same old cells as before, then new ones.
+    #[cold]
+    fn grow(&mut self) {
+        let ring = self.count as u64;
+        let at = self.taken % ring;
+        let lap = self.taken - at;
+        for (_, begin) in &mut self.intact {
+            // Nothing that is intact is older than a ring.
+            *begin = if *begin >= lap { *begin - lap + 2 * ring } else { *begin + ring - lap };
+        }
+        self.taken = 2 * ring + at;
+        self.count *= 2;
+        self.grows_at = self.taken + LAPS * self.count as u64;
+    }
+
     /// Where `rank`'s cells of `span` are.
     #[inline]
     pub(super) fn at(&self, rank: usize, span: Span) -> *mut u8 {
         // In bounds: a span lies within the ring, whose length was checked when the pointer was made.
         self.first[rank].wrapping_add(span.first_cell() as usize * self.cell_bytes)
+    }
+
+    /// Where `rank`'s cells of the next span begin, unless it does not fit before the ring's end.
+    #[inline]
+    pub(super) fn next(&self, rank: usize) -> *const u8 {
+        #[allow(clippy::cast_possible_truncation)] // less than the ring's cells
+        let cell = (self.taken % self.count as u64) as usize;
+        self.first[rank].wrapping_add(cell * self.cell_bytes)
     }
 
     /// Copies `bytes` at `from` into `rank`'s cells of `span`, from `offset` on.
@@ -100,7 +148,8 @@ impl Cells {
     #[inline]
     pub(super) unsafe fn put(&mut self, rank: usize, span: Span, offset: usize, from: *const u8, bytes: usize) {
         assert!(offset + bytes <= span.bytes() as usize, "{bytes} bytes at {offset} for a span of {}", span.bytes());
-        self.lapped |= self.taken > self.count as u64;
+        // A ring that has just grown begins its first lap as if it were the second.
+        self.lapped |= self.count == self.most && self.taken > 2 * self.count as u64;
         let to = self.at(rank, span).wrapping_add(offset);
         // SAFETY: the cells have room; the rest is the caller's promise.
         unsafe { self.stores.copy_in(to, from, bytes, self.lapped) };
@@ -125,14 +174,57 @@ mod tests {
     use crate::exchange::Alone;
     use crate::segment::{Backing, Shape};
 
+    fn cells_of(ranks: usize) -> (Cells, Segment) {
+        let bytes = Cells::bytes_of(ranks);
+        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes };
+        let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).expect("heap");
+        (Cells::new(&segment, &vec![0; ranks], Stores::new(None)), segment)
+    }
+
+    /// Whoever has had any of a span's cells before is waited for, and nobody who is not a ring behind.
+    #[test]
+    fn a_span_waits_for_all_that_had_its_cells_while_the_ring_grows() {
+        for (seed, longest) in [(1, 1), (2, 3), (3, 16), (4, 40), (5, 256)] {
+            let (mut cells, _segment) = cells_of(2);
+            // The latest step that has had each cell, if any.
+            let mut had: Vec<Option<u32>> = vec![None; cells.most()];
+            let (mut random, mut rings) = (seed * 0x9e37_79b9_u64, vec![cells.count]);
+            for step in 0..20_000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let wanted = 1 + usize::try_from(random >> 33).expect("31 bits") % longest;
+                let span = cells.take(step, wanted * cells.cell_bytes(), step.saturating_sub(SLOTS));
+                let first = span.first_cell() as usize;
+                assert!(first + wanted <= cells.count && (wanted * SPANS).min(cells.most()) <= cells.count);
+                for cell in &mut had[first..first + wanted] {
+                    assert!(cell.is_none_or(|had| had < span.needed()), "step {step} overwrites {cell:?}");
+                    *cell = Some(step);
+                }
+                assert!(span.needed() <= step, "step {step} waits for itself");
+                if rings.last() != Some(&cells.count) {
+                    rings.push(cells.count);
+                }
+            }
+            assert_eq!(cells.count, cells.most());
+            assert!(rings.is_sorted() && (longest > 3 || rings == [64, 128, 256, 512, 1024]), "{rings:?}");
+            assert!(had.iter().all(Option::is_some), "all cells are used in the end");
+        }
+    }
+
+    /// What an operation or two take is soon used again.
+    #[test]
+    fn few_operations_touch_few_cells() {
+        let (mut cells, _segment) = cells_of(2);
+        let first: std::collections::BTreeSet<u32> =
+            (0..500).map(|step| cells.take(step, 4096, step.saturating_sub(SLOTS)).first_cell()).collect();
+        assert_eq!(first.len(), FIRST_CELLS);
+    }
+
     /// Steps are numbers of 32 bits, and a long series of small operations takes no cells.
     #[test]
     fn cells_that_were_taken_long_ago_are_free() {
         const RANKS: usize = 33;
         let bytes = Cells::bytes_of(RANKS);
-        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes };
-        let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).expect("heap");
-        let mut cells = Cells::new(&segment, &[0; RANKS], Stores::new(None));
+        let (mut cells, _segment) = cells_of(RANKS);
         cells.take(5, bytes / 2, 5_u32.wrapping_sub(SLOTS));
         for eighth in 1_u32..=20 {
             let step = 5_u32.wrapping_add(eighth << 29);

@@ -98,6 +98,19 @@ impl Ring {
     fn stay_comparable(&mut self) {
         stay_comparable(&mut self.recycled, self.step);
         self.cells.stay_comparable(self.step);
+        if is_far_behind(self.retired, self.step) {
+            self.retire_slots();
+        }
+    }
+
+    /// Empties this rank's slots that show what is long past, before their steps come again: what is left is a quarter of
+    /// the circle old at most, and half of it when slots are looked through next.
+    #[cold]
+    fn retire_slots(&mut self) {
+        for slot in &self.flags(self.rank).slots {
+            slot.retire(|shown| is_far_behind(shown, self.step));
+        }
+        self.retired = self.step;
     }
 }
 
@@ -110,5 +123,51 @@ pub(super) fn is_far_behind(old: u32, step: u32) -> bool {
 pub(super) fn stay_comparable(old: &mut u32, step: u32) {
     if is_far_behind(*old, step) {
         *old = step.wrapping_sub(1 << 29);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::thread;
+
+    use super::*;
+    use crate::Settings;
+    use crate::exchange::{Exchange, ThreadExchange, thread_group};
+    use crate::job::Job;
+    use crate::segment::Backing;
+
+    /// A rank that only reads announces nothing, and steps are numbers of 32 bits.
+    #[test]
+    fn a_slot_does_not_show_a_step_that_comes_again() {
+        let rank = |mut exchange: ThreadExchange| {
+            let settings = Settings { backing: Some(Backing::Heap), ..Settings::default() };
+            let job = Rc::new(Job::together(&mut exchange, settings).expect("a job"));
+            let mut ring = Ring::together(&mut exchange, Rc::clone(&job), 0, vec![0, 1]).expect("a ring");
+            let span = ring.take(0);
+            ring.publish(span);
+            while !ring.published(1 - ring.rank(), span).expect("the same operations") {
+                thread::yield_now();
+            }
+            exchange.allgather(&[]).expect("both have seen it");
+            // Once round the circle, in which others announce steps.
+            for _ in 0..32 {
+                ring.step = ring.step.wrapping_add(1 << 27);
+                ring.consumed(ring.step);
+            }
+            ring.chain ^= 2;
+            exchange.allgather(&[]).expect("both");
+            let again = Span::of_slot(span.step(), span.step());
+            let seen = ring.published(1 - ring.rank(), again);
+            exchange.allgather(&[]).expect("both");
+            job.finalize();
+            seen.map_err(|error| error.to_string())
+        };
+        let rank = &rank;
+        let seen: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = thread_group(2).into_iter().map(|one| scope.spawn(move || rank(one))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert_eq!(seen, [Ok(false), Ok(false)], "what was announced 2^32 steps ago is seen again");
     }
 }

@@ -5,7 +5,7 @@ use super::{Ring, Span};
 use crate::copy::cico::{LINE, copy, prefetch_for_write};
 use crate::segment::layout::INLINE_BYTES;
 
-/// Lines of an annex that are asked for before the next payload is there: more cost the longer ones as much.
+/// Lines of an annex that are asked for before the next payload is there: more gain nothing. Cells are asked for whole.
 const EXPECTED_LINES: usize = 4;
 
 impl Ring {
@@ -131,15 +131,25 @@ impl Ring {
         &self.sources
     }
 
-    /// Asks for the first lines of the next slot's annex if this payload had to go there, so that they are this
-    /// core's own when the next one comes. Not for the flag: a peer that polls it already would lose it twice.
+    /// Asks for the place of a next payload as long as this one, if it does not stand beside the flag, so that its lines
+    /// are this core's own when it comes. Not for the flag: a peer that polls it already would lose it twice.
     #[inline]
     pub(crate) fn expect_another(&self, bytes: usize) {
-        if bytes > INLINE_BYTES && bytes <= self.annex_bytes {
-            let next = self.annex(self.rank, self.step);
-            for line in 0..bytes.div_ceil(LINE).min(EXPECTED_LINES) {
-                prefetch_for_write(next.wrapping_add(line * LINE));
-            }
+        if bytes > INLINE_BYTES {
+            self.fetch_next(bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_next(&self, bytes: usize) {
+        let lines = bytes.div_ceil(LINE);
+        let (next, lines) = if bytes <= self.annex_bytes {
+            (self.annex(self.rank, self.step).cast_const(), lines.min(EXPECTED_LINES))
+        } else {
+            (self.cells.next(self.rank), lines)
+        };
+        for line in 0..lines {
+            prefetch_for_write(next.wrapping_add(line * LINE));
         }
     }
 }

@@ -12,9 +12,11 @@ pub const VERSION: u32 = 3;
 pub const SLOTS: u32 = 128;
 /// Ranks from which on cells are small, so that a segment of 256 ranks stays modest.
 const MANY_RANKS: usize = 32;
-/// Fewest and most cells that a rank has.
-const LEAST_CELLS: usize = 64;
+/// Fewest cells that a rank has, which are those that it uses at first, and most.
+const LEAST_CELLS: usize = FIRST_CELLS;
 const MOST_CELLS: usize = 1024;
+/// Cells that are in use at first.
+pub const FIRST_CELLS: usize = 64;
 /// Operations whose signatures each rank keeps for its peers to look at.
 pub const HISTORY: usize = 2 * SLOTS as usize;
 /// Calls of several operations that each rank keeps for its peers to look at.

@@ -54,6 +54,19 @@ impl<const WORDS: usize> Slot<WORDS> {
         self.control.store(control, Ordering::Release);
     }
 
+    /// Lets the owner empty the slot if the step that it shows, which nobody reads any more, `is_past`.
+    ///
+    /// Steps come again after 2^32, and a rank that only ever reads announces none for as long as it likes.
+    pub fn retire(&self, is_past: impl FnOnce(u32) -> bool) {
+        // Relaxed: who finds the slot empty reads nothing on the strength of it.
+        let control = self.control.load(Ordering::Relaxed);
+        #[allow(clippy::cast_possible_truncation)] // the upper half of the word
+        let shown = ((control >> 32) as u32).wrapping_sub(1);
+        if control != 0 && is_past(shown) {
+            self.control.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Asks for the lines to read, for a reader that expects to find them published.
     #[inline]
     pub fn prefetch_for_read(&self) {
