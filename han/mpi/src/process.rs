@@ -85,6 +85,7 @@ impl Process {
     #[inline]
     pub(crate) fn carry_out(&self, ours: &Ours, prepared: Prepared) -> c_int {
         let Prepared { call, kept } = prepared;
+        self.progress.wait_begins();
         let outcome =
             if gate::is_multiple() { self.run_beside_others(ours, call) } else { ours.communicator.run(&call) };
         match (outcome, kept) {
@@ -109,7 +110,7 @@ impl Process {
                 std::hint::spin_loop();
             }
             gate::outside(|| {
-                self.progress.advance();
+                self.progress.look();
                 std::thread::yield_now();
             });
         }
