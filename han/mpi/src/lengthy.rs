@@ -8,11 +8,13 @@
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::ffi::c_int;
+use std::ptr;
 
 use crate::abi::Word;
 use crate::completion::either;
 use crate::export::export;
-use crate::real::{self, theirs};
+use crate::gate;
+use crate::real::{self, SUCCESS, handle_at, theirs};
 use crate::request;
 
 /// Calls a function of the MPI library that may wait for others.
@@ -35,6 +37,32 @@ macro_rules! lengthy {
     )*}};
 }
 
+/// Those that store a new communicator's handle where their last argument says.
+macro_rules! making {
+    ($($name:ident $profiled:ident ($($argument:ident)*) $made:ident;)*) => {export! {$(
+        fn $name, $profiled($($argument: Word,)* $made: Word) {
+            let name = real::name(concat!(stringify!($profiled), "\0"));
+            let code = wait_in!(name, ($($argument => Word,)* $made => Word));
+            if code == SUCCESS {
+                // SAFETY: the library has stored a handle there.
+                unsafe { made(ptr::with_exposed_provenance($made)) };
+            }
+            code
+        }
+    )*}};
+}
+
+/// Looks at a communicator that was made.
+///
+/// # Safety
+/// Its handle is at `place`.
+unsafe fn made(place: *const Word) {
+    gate::inside(|process| {
+        // SAFETY: as the caller vouches.
+        process.made(unsafe { handle_at(place, process.abi.flavour) });
+    });
+}
+
 /// Those that look whether others have come.
 macro_rules! looking {
     ($($name:ident $profiled:ident ($($argument:ident)*);)*) => {export! {$(
@@ -48,28 +76,30 @@ macro_rules! looking {
     )*}};
 }
 
+making! {
+    MPI_Comm_dup PMPI_Comm_dup (a) b;
+    MPI_Comm_dup_with_info PMPI_Comm_dup_with_info (a b) c;
+    MPI_Comm_create PMPI_Comm_create (a b) c;
+    MPI_Intercomm_merge PMPI_Intercomm_merge (a b) c;
+    MPI_Cart_sub PMPI_Cart_sub (a b) c;
+    MPI_Comm_split PMPI_Comm_split (a b c) d;
+    MPI_Comm_create_group PMPI_Comm_create_group (a b c) d;
+    MPI_Comm_split_type PMPI_Comm_split_type (a b c d) e;
+    MPI_Comm_create_from_group PMPI_Comm_create_from_group (a b c d) e;
+    MPI_Comm_accept PMPI_Comm_accept (a b c d) e;
+    MPI_Comm_connect PMPI_Comm_connect (a b c d) e;
+    MPI_Intercomm_create PMPI_Intercomm_create (a b c d e) f;
+    MPI_Cart_create PMPI_Cart_create (a b c d e) f;
+    MPI_Graph_create PMPI_Graph_create (a b c d e) f;
+    MPI_Intercomm_create_from_groups PMPI_Intercomm_create_from_groups (a b c d e f g) h;
+    MPI_Dist_graph_create PMPI_Dist_graph_create (a b c d e f g h) i;
+    MPI_Dist_graph_create_adjacent PMPI_Dist_graph_create_adjacent (a b c d e f g h i) j;
+}
+
 lengthy! {
-    // Communicators: the last argument is where the new one is stored.
-    MPI_Comm_dup PMPI_Comm_dup (a b);
-    MPI_Comm_dup_with_info PMPI_Comm_dup_with_info (a b c);
-    MPI_Comm_create PMPI_Comm_create (a b c);
-    MPI_Intercomm_merge PMPI_Intercomm_merge (a b c);
-    MPI_Cart_sub PMPI_Cart_sub (a b c);
-    MPI_Comm_split PMPI_Comm_split (a b c d);
-    MPI_Comm_create_group PMPI_Comm_create_group (a b c d);
-    MPI_Comm_split_type PMPI_Comm_split_type (a b c d e);
-    MPI_Comm_create_from_group PMPI_Comm_create_from_group (a b c d e);
-    MPI_Comm_accept PMPI_Comm_accept (a b c d e);
-    MPI_Comm_connect PMPI_Comm_connect (a b c d e);
-    MPI_Intercomm_create PMPI_Intercomm_create (a b c d e f);
-    MPI_Cart_create PMPI_Cart_create (a b c d e f);
-    MPI_Graph_create PMPI_Graph_create (a b c d e f);
-    MPI_Intercomm_create_from_groups PMPI_Intercomm_create_from_groups (a b c d e f g h);
+    // Communicators.
     MPI_Comm_spawn PMPI_Comm_spawn (a b c d e f g h);
-    MPI_Dist_graph_create PMPI_Dist_graph_create (a b c d e f g h i);
     MPI_Comm_spawn_multiple PMPI_Comm_spawn_multiple (a b c d e f g h i);
-    MPI_Dist_graph_create_adjacent PMPI_Dist_graph_create_adjacent (a b c d e f g h i j);
-    // Their end, and other ways that need no look at what was made.
     MPI_Comm_free PMPI_Comm_free (a);
     MPI_Comm_disconnect PMPI_Comm_disconnect (a);
     MPI_Session_finalize PMPI_Session_finalize (a);

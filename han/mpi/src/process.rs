@@ -74,6 +74,14 @@ impl Process {
         entry.standing_for_good(self).map(Rc::clone)
     }
 
+    /// Looks at a communicator that the program has just made, with all its ranks.
+    pub(crate) fn made(&self, comm: Word) {
+        if self.rules.after == 0 && comm != self.abi.comm_null {
+            // Whoever carries its collectives out, the decision is kept.
+            let _ = self.ours(comm);
+        }
+    }
+
     /// What is passed on by rule of the calls of ranks `world`.
     pub(crate) fn passed_by_rule(&self, world: &[usize]) -> Passed {
         let nodes = self.context.nodes();

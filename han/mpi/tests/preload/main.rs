@@ -75,6 +75,18 @@ fn rules_leave_calls_to_the_mpi() {
 }
 
 #[test]
+fn non_blocking_calls_count_and_make_no_communicator() {
+    let program = compile("nonblocking.c", &[]);
+    let run = |after: &str| Run::of(&program, 3).with("HAN_MPI_AFTER", after).with("HAN_MPI_REPORT", "1");
+    let report = run("0").passes();
+    assert_eq!(report.line("allreduce").taken, 60, "{}", report.text);
+    let report = run("4").passes();
+    assert_eq!(report.line("allreduce").reasons, "new communicator: 60");
+    let report = run("4").argument("barrier").passes();
+    assert_eq!(report.line("barrier").taken, 3, "{}", report.text);
+}
+
+#[test]
 fn wrong_settings_end_the_program_with_the_valid_ones() {
     let program = compile("errors.c", &[]);
     for (name, value, expected) in [
