@@ -8,10 +8,10 @@ use crate::abi::Word;
 use crate::arguments::{self, Prepared, Vectors};
 use crate::export::export;
 use crate::gate;
+use crate::lengthy::wait_in;
 use crate::process::{Ours, Process};
 use crate::report::Collective;
 use crate::rules::Why;
-use crate::waiting::wait_in;
 
 /// Carries a call out, or gives `None`: it is the MPI's.
 #[inline]
@@ -53,7 +53,7 @@ export! {
     fn MPI_Barrier, PMPI_Barrier(comm: Word) {
         match take(Collective::Barrier, comm, |_, _| Ok(Prepared::barrier())) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Barrier", c"PMPI_Ibarrier" (comm => Word)),
+            None => wait_in!(c"PMPI_Barrier", (comm => Word)),
         }
     }
 
@@ -63,7 +63,7 @@ export! {
         };
         match take(Collective::Bcast, comm, prepare) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Bcast", c"PMPI_Ibcast" (
+            None => wait_in!(c"PMPI_Bcast", (
                 buffer => *mut c_void, count => c_int, datatype => Word, root => c_int, comm => Word
             )),
         }
@@ -73,7 +73,7 @@ export! {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
         match take(Collective::Reduce, comm, |process, ours| arguments::reduce(process, ours, vectors, root)) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Reduce", c"PMPI_Ireduce" (
+            None => wait_in!(c"PMPI_Reduce", (
                 send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word,
                 root => c_int, comm => Word
             )),
@@ -84,7 +84,7 @@ export! {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
         match take(Collective::Allreduce, comm, |process, _| arguments::allreduce(process, vectors)) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Allreduce", c"PMPI_Iallreduce" (
+            None => wait_in!(c"PMPI_Allreduce", (
                 send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word, comm => Word
             )),
         }

@@ -159,12 +159,15 @@ impl Entry {
         }
     }
 
-    /// The same for a call that must not wait for others: what has not been decided is not decided by it.
+    /// The same for a call that must not wait for others: what has not been decided is not decided by it, but counts.
     pub(crate) fn standing_already(&self) -> Result<&Rc<Ours>, Why> {
         match self.standing.get() {
             Some(Standing::Ours(ours)) => Ok(ours),
             Some(Standing::Theirs(why)) => Err(*why),
-            None => Err(Why::Young),
+            None => {
+                self.calls.set(self.calls.get().saturating_add(1));
+                Err(Why::Young)
+            }
         }
     }
 

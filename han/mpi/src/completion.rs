@@ -45,7 +45,7 @@ pub(crate) fn until(mut test: impl FnMut(Number) -> c_int) -> c_int {
 }
 
 /// What a test that succeeded returns if going on has `failed`.
-fn either(failed: c_int, code: c_int) -> c_int {
+pub(crate) fn either(failed: c_int, code: c_int) -> c_int {
     if code == SUCCESS { failed } else { code }
 }
 

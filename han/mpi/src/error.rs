@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int};
 
 use crate::abi::{Abi, Word};
+use crate::gate;
 use crate::real::{Real, SUCCESS, real};
 
 /// The error code of this library's failures.
@@ -38,7 +39,8 @@ impl Errors {
         self.told.get()
     }
 
-    /// Calls the error handler of `comm`; gives the code to return if it comes back.
+    /// Calls the error handler of `comm`; gives the code to return if it comes back. The caller is inside the gate, and
+    /// what it knew before may have changed.
     #[cold]
     pub(crate) fn raise(&self, comm: Word, error: &han::Error) -> c_int {
         let text = format!("han: {error}").replace('\0', " ");
@@ -51,8 +53,9 @@ impl Errors {
         if let (true, Ok(text)) = (self.is_own, CString::new(&text[..end])) {
             set_text(self.code, &text);
         }
+        // The handler is the program's, and may call MPI again.
         // SAFETY: the program's call was on this communicator.
-        let handled = unsafe { (real().comm_call_errhandler)(comm, self.code) };
+        let handled = gate::aside(|| unsafe { (real().comm_call_errhandler)(comm, self.code) });
         if handled == SUCCESS { self.code } else { handled }
     }
 }

@@ -8,7 +8,7 @@ use han::bootstrap::OutOfBand;
 use shm_core::job::{host_name, node_identity};
 
 use crate::abi::Word;
-use crate::gate;
+use crate::deputy;
 use crate::real::{SUCCESS, real};
 
 /// The ranks of an MPI communicator; the numbers by which messages call them are those of `MPI_COMM_WORLD`.
@@ -25,7 +25,8 @@ impl Members {
             let bytes = c_int::try_from(send.len())?;
             let (from, to) = (send.as_ptr().cast(), recv.as_mut_ptr().cast());
             // SAFETY: `send` has the bytes of a block and `recv` room for one of each rank.
-            match gate::outside(|| unsafe { (real().allgather)(from, bytes, byte, to, bytes, byte, comm) }) {
+            let gather = || unsafe { (real().allgather)(from, bytes, byte, to, bytes, byte, comm) };
+            match deputy::during_outside(gather) {
                 SUCCESS => Ok(()),
                 code => Err(format!("MPI_Allgather returned error {code}").into()),
             }

@@ -9,18 +9,30 @@
 //! lock up around every call of the MPI library that may wait ([`outside`]), and between two polls of an operation.
 //! What it holds meanwhile are shared references and counted handles, so another thread's call is to it what a call
 //! from within a callback would be.
+//!
+//! The MPI library calls the program back while a thread is inside: its operators, functions of its attributes, its error
+//! handlers. These may call MPI again. Before an error handler the thread steps out ([`aside`]). Whoever else comes again
+//! while it is inside finds the gate shut, and its call is the MPI's: one thread at a time means that it meets itself, and
+//! where several may come, the gate knows who is inside.
 #![allow(unsafe_code)] // Shares the process state between the program's threads.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::process::Process;
 
 struct Gate {
     /// Somebody is inside.
     taken: AtomicBool,
-    /// Threads may come at the same time.
+    /// Threads of the program's may come at the same time.
     multiple: AtomicBool,
+    /// Threads may come at the same time, the [deputy](crate::deputy) among them, so who is inside is noted.
+    is_watched: AtomicBool,
+    /// The thread inside, or the last that was.
+    inside: AtomicUsize,
+    /// Threads that have stepped out, and will come back to what they held.
+    aside: AtomicUsize,
     /// Between the starts of MPI and of its end, if any call is to be taken.
     process: UnsafeCell<Option<Process>>,
 }
@@ -30,36 +42,69 @@ struct Gate {
 // thread is sound because nothing in it depends on the thread (see the module's documentation).
 unsafe impl Sync for Gate {}
 
-static GATE: Gate =
-    Gate { taken: AtomicBool::new(false), multiple: AtomicBool::new(false), process: UnsafeCell::new(None) };
+static GATE: Gate = Gate {
+    taken: AtomicBool::new(false),
+    multiple: AtomicBool::new(false),
+    is_watched: AtomicBool::new(false),
+    inside: AtomicUsize::new(0),
+    aside: AtomicUsize::new(0),
+    process: UnsafeCell::new(None),
+};
 
 /// Whether there is a process state to ask at all.
 static OPEN: AtomicBool = AtomicBool::new(false);
 
-/// Does `work` with the process state; `None` where every call is the MPI's.
+/// Does `work` with the process state; `None` where every call is the MPI's, and if this thread is inside already.
 #[inline]
 pub(crate) fn inside<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
-    if !OPEN.load(Ordering::Acquire) {
+    if !OPEN.load(Ordering::Acquire) || !(try_enter() || enter()) {
         return None;
     }
-    enter();
+    // SAFETY: this thread has the lock.
+    let result = unsafe { with(work) };
+    leave();
+    result
+}
+
+/// The same, and `None` if anybody is inside.
+pub(crate) fn inside_if_free<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
+    if !OPEN.load(Ordering::Acquire) || !try_enter() {
+        return None;
+    }
+    // SAFETY: this thread has the lock.
+    let result = unsafe { with(work) };
+    leave();
+    result
+}
+
+/// Does `work` with the process state, if there is one.
+///
+/// # Safety
+/// This thread has the lock.
+#[inline]
+unsafe fn with<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
     // SAFETY: this thread has the lock, and nobody makes a unique reference while others are inside: `open` and `close`
     // are called where MPI allows no other call.
     let process = unsafe { &*GATE.process.get() };
-    let result = process.as_ref().map(work);
-    leave();
-    result
+    process.as_ref().map(work)
 }
 
 /// Does `wait`, which may take as long as other threads like, while they may come in.
 #[inline]
 pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
-    if !is_multiple() {
-        return wait();
-    }
+    if is_multiple() { aside(wait) } else { wait() }
+}
+
+/// Does `work`, in which this thread may come in again, and others may.
+#[inline]
+pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
+    GATE.aside.fetch_add(1, Ordering::Relaxed);
     leave();
-    let result = wait();
-    enter();
+    let result = work();
+    while !try_enter() {
+        std::thread::yield_now();
+    }
+    GATE.aside.fetch_sub(1, Ordering::Relaxed);
     result
 }
 
@@ -67,6 +112,17 @@ pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
 #[inline]
 pub(crate) fn is_multiple() -> bool {
     GATE.multiple.load(Ordering::Relaxed)
+}
+
+/// From now on threads may come at the same time, though the program's do not; false if this one is inside.
+pub(crate) fn watch() -> bool {
+    if !GATE.is_watched.load(Ordering::Relaxed) {
+        if GATE.taken.load(Ordering::Relaxed) {
+            return false;
+        }
+        GATE.is_watched.store(true, Ordering::Relaxed);
+    }
+    !is_inside()
 }
 
 /// Whether the process state is there.
@@ -77,19 +133,22 @@ pub(crate) fn is_open() -> bool {
 /// Puts the process state there; called while MPI is being initialised.
 pub(crate) fn open(process: Process, multiple: bool) {
     GATE.multiple.store(multiple, Ordering::Relaxed);
-    enter();
+    GATE.is_watched.store(multiple, Ordering::Relaxed);
+    if !enter() {
+        return;
+    }
     // SAFETY: this thread has the lock, and MPI allows no call of another thread before its initialisation is over.
     unsafe { *GATE.process.get() = Some(process) };
     leave();
     OPEN.store(true, Ordering::Release);
 }
 
-/// Takes the process state away; called when MPI is being finalised.
+/// Takes the process state away; called when MPI is being finalised. It stays where it is if a thread will come back to
+/// it: an error handler may end MPI.
 pub(crate) fn close() -> Option<Process> {
-    if !OPEN.swap(false, Ordering::AcqRel) {
+    if !OPEN.swap(false, Ordering::AcqRel) || GATE.aside.load(Ordering::Relaxed) > 0 || !(try_enter() || enter()) {
         return None;
     }
-    enter();
     // SAFETY: this thread has the lock, and MPI allows no call of another thread during its finalisation.
     let process = unsafe { (*GATE.process.get()).take() };
     GATE.multiple.store(false, Ordering::Relaxed);
@@ -97,14 +156,43 @@ pub(crate) fn close() -> Option<Process> {
     process
 }
 
+/// This thread's number: an address that no other has.
+fn own() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| ptr::from_ref(place).addr())
+}
+
+/// Whether this thread is inside, where that is noted.
+fn is_inside() -> bool {
+    GATE.taken.load(Ordering::Relaxed) && GATE.inside.load(Ordering::Relaxed) == own()
+}
+
 #[inline]
-fn enter() {
-    while GATE.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+fn try_enter() -> bool {
+    // No compare_exchange_weak: a failure means that somebody is inside.
+    let entered = GATE.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    if entered && GATE.is_watched.load(Ordering::Relaxed) {
+        GATE.inside.store(own(), Ordering::Relaxed);
+    }
+    entered
+}
+
+/// Waits until nobody is inside; false if that is this thread itself.
+#[cold]
+fn enter() -> bool {
+    while !try_enter() {
+        if !GATE.is_watched.load(Ordering::Relaxed) || is_inside() {
+            return false;
+        }
         std::thread::yield_now();
     }
+    true
 }
 
 #[inline]
 fn leave() {
+    if GATE.is_watched.load(Ordering::Relaxed) {
+        GATE.inside.store(0, Ordering::Relaxed);
+    }
     GATE.taken.store(false, Ordering::Release);
 }

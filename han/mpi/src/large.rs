@@ -7,9 +7,9 @@ use crate::abi::Word;
 use crate::arguments::{self, Vectors};
 use crate::collective::take;
 use crate::export::export;
+use crate::lengthy::wait_in;
 use crate::process::{Ours, Process};
 use crate::report::Collective;
-use crate::waiting::wait_in;
 
 export! {
     fn MPI_Bcast_c, PMPI_Bcast_c(buffer: *mut c_void, count: i64, datatype: Word, root: c_int, comm: Word) {
@@ -17,7 +17,7 @@ export! {
             |process: &Process, ours: &Ours| arguments::bcast(process, ours, buffer.cast(), count, datatype, root);
         match take(Collective::Bcast, comm, prepare) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Bcast_c", c"PMPI_Ibcast_c" (
+            None => wait_in!(c"PMPI_Bcast_c", (
                 buffer => *mut c_void, count => i64, datatype => Word, root => c_int, comm => Word
             )),
         }
@@ -29,7 +29,7 @@ export! {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
         match take(Collective::Reduce, comm, |process, ours| arguments::reduce(process, ours, vectors, root)) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Reduce_c", c"PMPI_Ireduce_c" (
+            None => wait_in!(c"PMPI_Reduce_c", (
                 send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word,
                 root => c_int, comm => Word
             )),
@@ -42,7 +42,7 @@ export! {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
         match take(Collective::Allreduce, comm, |process, _| arguments::allreduce(process, vectors)) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Allreduce_c", c"PMPI_Iallreduce_c" (
+            None => wait_in!(c"PMPI_Allreduce_c", (
                 send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word, comm => Word
             )),
         }

@@ -140,7 +140,7 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Pro
     let context = Context::with(Box::new(members), config).map_err(|e| e.to_string())?;
     let progress = Progress::new()?;
     let meanwhile = progress.clone();
-    context.meanwhile(move || meanwhile.advance());
+    context.meanwhile(move || meanwhile.look());
     let (communicator, mpi) = (context.world().clone(), library_version());
     let passed = rules.of(world.size, context.node_count() > 1, &mpi);
     Ok(Process {

@@ -74,6 +74,14 @@ impl Process {
         entry.standing_for_good(self).map(Rc::clone)
     }
 
+    /// Looks at a communicator that the program has just made, with all its ranks.
+    pub(crate) fn made(&self, comm: Word) {
+        if self.rules.after == 0 && comm != self.abi.comm_null {
+            // Whoever carries its collectives out, the decision is kept.
+            let _ = self.ours(comm);
+        }
+    }
+
     /// What is passed on by rule of the calls of ranks `world`.
     pub(crate) fn passed_by_rule(&self, world: &[usize]) -> Passed {
         let nodes = self.context.nodes();
@@ -85,6 +93,7 @@ impl Process {
     #[inline]
     pub(crate) fn carry_out(&self, ours: &Ours, prepared: Prepared) -> c_int {
         let Prepared { call, kept } = prepared;
+        self.progress.wait_begins();
         let outcome =
             if gate::is_multiple() { self.run_beside_others(ours, call) } else { ours.communicator.run(&call) };
         match (outcome, kept) {
@@ -109,7 +118,7 @@ impl Process {
                 std::hint::spin_loop();
             }
             gate::outside(|| {
-                self.progress.advance();
+                self.progress.look();
                 std::thread::yield_now();
             });
         }

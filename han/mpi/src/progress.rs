@@ -3,20 +3,77 @@
 //! A program may rely on it: rank 0 has posted a receive and waits in a collective for rank 1, which gets there only
 //! when its large or synchronous send has been taken. So whoever waits here tests a request of the MPI's now and then,
 //! one that never completes, which makes the MPI library look after everything that is under way. (Asking for a message
-//! on a communicator of this rank alone does not: MPICH knows the answer without looking anywhere.) It does so only once
-//! it has waited for some microseconds, so calls that are over by then do not pay for it.
+//! on a communicator of this rank alone does not: MPICH knows the answer without looking anywhere.)
+//!
+//! Such a test takes from a tenth of a microsecond to several, by what the MPI looks after. While it takes, the rank does
+//! not see that what it waits for has come, and the others wait for it: when that is long enough for them to test, too,
+//! ranks keep each other waiting for good. So a test must be a small share of the wait so far, unless the last ones have
+//! found something to do ([`Pace`]).
 #![allow(unsafe_code)] // Calls the MPI library, which calls back.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use crate::abi::Word;
 use crate::real::{SUCCESS, real};
 
 /// The way to make the MPI library go on; its clones are one.
 #[derive(Clone, Debug)]
-pub(crate) struct Progress(Rc<Endless>);
+pub(crate) struct Progress(Rc<Looks>);
+
+#[derive(Debug)]
+struct Looks {
+    request: Endless,
+    /// Waits that have begun.
+    waits: Cell<u64>,
+    pace: Cell<Option<Pace>>,
+}
+
+/// When the MPI is looked after next.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// The wait that this is about.
+    wait: u64,
+    /// When it, or the last test in it, was first known to be over.
+    since: Instant,
+    /// What a test takes that finds nothing to do.
+    cost: Duration,
+    /// Share of a wait until the next test that this may take: one part in so many.
+    parts: u32,
+}
+
+/// The share of a wait while there is nothing to do.
+const MOST_PARTS: u32 = 32;
+/// A test that takes so many times as long as one that finds nothing has found something.
+const WORKED: u32 = 2;
+
+impl Pace {
+    /// At the first look of the first wait. Tests are taken for cheap until one has been timed.
+    fn new(wait: u64, now: Instant) -> Self {
+        Self { wait, since: now, cost: Duration::from_nanos(100), parts: MOST_PARTS }
+    }
+
+    /// Whether a look in this wait is a test.
+    fn is_due(&mut self, wait: u64, now: Instant) -> bool {
+        if self.wait != wait {
+            (self.wait, self.since) = (wait, now);
+        }
+        now.duration_since(self.since) >= self.cost * self.parts
+    }
+
+    /// Notes a test that took from `begin` to `end`.
+    fn tested(&mut self, begin: Instant, end: Instant) {
+        let took = end.duration_since(begin);
+        let has_worked = took > self.cost * WORKED;
+        self.parts = if has_worked { 1 } else { (2 * self.parts).min(MOST_PARTS) };
+        // One that was interrupted, or has worked, counts little; what is less is true.
+        self.cost = if took < self.cost { took } else { self.cost + (took - self.cost).min(self.cost) / 8 };
+        self.since = end;
+    }
+}
 
 /// A generalised request that nobody completes, until it is dropped.
 #[derive(Debug)]
@@ -51,15 +108,38 @@ impl Progress {
         match unsafe {
             (real().grequest_start)(nothing_to_tell, nothing_to_free, not_cancelled, state, &raw mut request)
         } {
-            SUCCESS => Ok(Self(Rc::new(Endless(request)))),
+            SUCCESS => {
+                let request = Endless(request);
+                Ok(Self(Rc::new(Looks { request, waits: Cell::new(0), pace: Cell::new(None) })))
+            }
             code => Err(format!("MPI_Grequest_start returned error {code}")),
         }
     }
 
-    /// Lets the MPI library go on with what it has under way.
-    pub(crate) fn advance(&self) {
+    /// A wait begins.
+    #[inline]
+    pub(crate) fn wait_begins(&self) {
+        self.0.waits.set(self.0.waits.get().wrapping_add(1));
+    }
+
+    /// Lets the MPI library go on with what it has under way, if it is time for that; called again and again while a
+    /// rank waits.
+    pub(crate) fn look(&self) {
+        let (now, wait) = (Instant::now(), self.0.waits.get());
+        let mut pace = self.0.pace.get().unwrap_or_else(|| Pace::new(wait, now));
+        if pace.is_due(wait, now) {
+            self.0.request.test();
+            pace.tested(now, Instant::now());
+        }
+        self.0.pace.set(Some(pace));
+    }
+}
+
+impl Endless {
+    /// Tests the request, which the MPI takes for an occasion to look after everything.
+    fn test(&self) {
         let (mut completed, mut status) = (0, Status { _bytes: [0; 256] });
-        let mut request = self.0.0;
+        let mut request = self.0;
         // SAFETY: the request is this library's until it is dropped, and there is room for both answers. An error has nobody to
         // go to: whatever is wrong with the MPI, the program's own calls of it tell.
         unsafe { (real().test)(&raw mut request, &raw mut completed, (&raw mut status).cast()) };
@@ -71,7 +151,60 @@ impl Drop for Endless {
         let (mut completed, mut status) = (0, Status { _bytes: [0; 256] });
         // SAFETY: the request was made in `new`, and is under way.
         unsafe { (real().grequest_complete)(self.0) };
-        // SAFETY: as in `advance`; nobody uses the request after this.
+        // SAFETY: as in `test`; nobody uses the request after this.
         unsafe { (real().test)(&raw mut self.0, &raw mut completed, (&raw mut status).cast()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEST: Duration = Duration::from_micros(6);
+
+    /// Tests in `waits` new ones of a length each, looked at every microsecond, with tests that take `TEST`.
+    fn tests_in(pace: &mut Pace, start: Instant, waits: u64, length: Duration) -> u32 {
+        let (mut tests, mut now) = (0, start);
+        let first = pace.wait + 1;
+        for wait in first..first + waits {
+            let end = now + length;
+            while now < end {
+                if pace.is_due(wait, now) {
+                    pace.tested(now, now + TEST);
+                    (tests, now) = (tests + 1, now + TEST);
+                }
+                now += Duration::from_micros(1);
+            }
+        }
+        tests
+    }
+
+    #[test]
+    fn tests_are_a_small_share_of_long_waits_and_none_of_short_ones() {
+        let start = Instant::now();
+        let mut pace = Pace::new(0, start);
+        // What a test takes is found out soon.
+        tests_in(&mut pace, start, 1, Duration::from_millis(10));
+        assert!(pace.cost <= TEST && pace.cost > TEST * 9 / 10, "{pace:?}");
+        let start = start + Duration::from_secs(1);
+        assert_eq!(tests_in(&mut pace, start, 1000, Duration::from_micros(100)), 0);
+        let tests = tests_in(&mut pace, start + Duration::from_secs(2), 1, Duration::from_millis(100));
+        assert!((400..=600).contains(&tests), "{tests}");
+    }
+
+    #[test]
+    fn what_has_worked_is_tried_again_at_once() {
+        let start = Instant::now();
+        let mut pace = Pace::new(0, start);
+        tests_in(&mut pace, start, 1, Duration::from_millis(10));
+        let now = start + Duration::from_secs(1);
+        assert!(!pace.is_due(9, now) && pace.is_due(9, now + TEST * MOST_PARTS));
+        pace.tested(now, now + TEST * 5);
+        assert!(pace.is_due(9, now + TEST * 7), "{pace:?}");
+        let cost = pace.cost;
+        for _ in 0..10 {
+            pace.tested(now, now + cost);
+        }
+        assert!(!pace.is_due(9, now + cost * 20), "{pace:?}");
     }
 }

@@ -186,7 +186,7 @@ pub(crate) unsafe fn handle_at(place: *const Word, flavour: Flavour) -> Word {
 /// The library's function of this name and type, looked up when it is first needed: older libraries lack it, and then no
 /// program calls it.
 macro_rules! theirs {
-    ($name:literal, $kind:ty) => {{
+    ($name:expr, $kind:ty) => {{
         static FUNCTION: std::sync::OnceLock<$kind> = std::sync::OnceLock::new();
         *FUNCTION.get_or_init(|| {
             // SAFETY: the MPI standard gives the function of this name this type.
@@ -197,6 +197,14 @@ macro_rules! theirs {
 }
 
 pub(crate) use theirs;
+
+/// A name that ends in a zero.
+pub(crate) const fn name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
+}
 
 /// Ends a program whose MPI library lacks a function that it calls.
 #[cold]

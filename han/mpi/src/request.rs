@@ -61,6 +61,8 @@ pub(crate) struct Requests {
 /// A collective under way.
 struct Pending {
     request: RawRequest,
+    /// What the deputy has found, if it is complete.
+    outcome: Option<han::Result<()>>,
     kept: Kept,
     /// The program's communicator.
     comm: Word,
@@ -70,6 +72,20 @@ struct Pending {
     collective: Collective,
     bytes: usize,
     since: Instant,
+}
+
+impl Pending {
+    /// Goes on; what has become of it, if it is complete.
+    fn test(&mut self) -> Option<han::Result<()>> {
+        if let Some(outcome) = self.outcome.take() {
+            return Some(outcome);
+        }
+        match self.request.test() {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        }
+    }
 }
 
 /// From the arguments that a persistent collective was made with to a call.
@@ -149,7 +165,8 @@ impl Requests {
         match ours.communicator.start(call) {
             Ok(request) => {
                 let comm = ours.handle;
-                let pending = Pending { request, kept, comm, tag, is_persistent, collective, bytes, since };
+                let outcome = None;
+                let pending = Pending { request, outcome, kept, comm, tag, is_persistent, collective, bytes, since };
                 self.pending.borrow_mut().push(pending);
                 PENDING.fetch_add(1, Ordering::Relaxed);
                 SUCCESS
@@ -203,24 +220,31 @@ impl Requests {
         }
     }
 
+    /// Goes on with every operation and calls nothing of the MPI: whose are complete, [`advance`](Self::advance) finds.
+    pub(crate) fn go_on(&self) {
+        let Ok(mut pending) = self.pending.try_borrow_mut() else { return };
+        for pending in pending.iter_mut().filter(|pending| pending.outcome.is_none()) {
+            pending.outcome = pending.test();
+        }
+    }
+
     /// Goes on with every operation; gives the code of the first that has failed.
     fn advance(&self, process: &Process) -> c_int {
         let mut failed = SUCCESS;
         let mut place = 0;
         while place < self.pending.borrow().len() {
-            let tested = self.pending.borrow_mut()[place].request.test();
-            if let Ok(false) = tested {
+            let Some(tested) = self.pending.borrow_mut()[place].test() else {
                 place += 1;
                 continue;
-            }
+            };
             let done = self.pending.borrow_mut().remove(place);
             PENDING.fetch_sub(1, Ordering::Relaxed);
-            if let (Ok(_), Kept::Packed(mut packed)) = (&tested, done.kept) {
+            if let (Ok(()), Kept::Packed(mut packed)) = (&tested, done.kept) {
                 packed.finish();
             }
             self.complete(done.tag, done.is_persistent);
             match tested {
-                Ok(_) => {
+                Ok(()) => {
                     if let Some(report) = &process.report {
                         report.taken(done.collective, done.bytes, done.since);
                     }

@@ -1,7 +1,8 @@
-//! Calls of the MPI in which a rank may wait for others while it has collectives under way here.
+//! Messages of the MPI that a rank may wait for while it has collectives under way here.
 //!
-//! The others may wait in turn for a collective to go on. So while anything is under way, these calls are begun without
-//! blocking, and completed by testing; otherwise they go straight to the MPI.
+//! Whoever it waits for may wait in turn for a collective to go on. So while anything is under way, these calls are begun
+//! without blocking, and completed by testing; otherwise they go straight to the MPI. What cannot be begun so is in
+//! [`lengthy`](crate::lengthy).
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::ffi::{c_int, c_void};
@@ -14,8 +15,6 @@ use crate::request;
 
 type Input = *const c_void;
 type Output = *mut c_void;
-type Numbers = *const c_int;
-type Types = *const c_void;
 type Status = *mut c_void;
 type TestFn = unsafe extern "C" fn(*mut Word, *mut c_int, Status) -> c_int;
 
@@ -33,68 +32,36 @@ fn wait(mut request: Word, status: Status) -> c_int {
 }
 
 /// The same for one whose status nobody wants.
-pub(crate) fn wait_for(request: Word) -> c_int {
+fn wait_for(request: Word) -> c_int {
     let mut ignored = Ignored { _bytes: [0; 256] };
     wait(request, (&raw mut ignored).cast())
 }
 
-/// Calls a function of the MPI library that may wait, or while anything is under way here the one that begins the same.
-macro_rules! wait_in {
-    ($real:literal, $begun:literal ($($argument:expr => $kind:ty),*)) => {
-        if $crate::request::any() {
-            let begin = $crate::real::theirs!($begun, unsafe extern "C" fn($($kind),*, *mut Word) -> c_int);
+/// Sends, or while anything is under way here what begins the same.
+macro_rules! sends {
+    ($($name:ident, $profiled:ident, $real:literal, $begun:literal;)*) => {export! {$(
+        fn $name, $profiled(b: Input, n: c_int, t: Word, to: c_int, tag: c_int, comm: Word) {
+            if !request::any() {
+                let real = theirs!($real, SendFn);
+                // SAFETY: the arguments are the caller's own, here and below.
+                return unsafe { real(b, n, t, to, tag, comm) };
+            }
             let mut request: Word = 0;
-            // SAFETY: the arguments are the program's own; there is room for a handle.
-            let code = unsafe { begin($($argument),*, &raw mut request) };
-            if code == $crate::real::SUCCESS { $crate::waiting::wait_for(request) } else { code }
-        } else {
-            let real = $crate::real::theirs!($real, unsafe extern "C" fn($($kind),*) -> c_int);
-            // SAFETY: as above.
-            unsafe { real($($argument),*) }
-        }
-    };
-}
-
-pub(crate) use wait_in;
-
-macro_rules! waiting {
-    ($($name:ident, $profiled:ident, $real:literal, $begun:literal ($($argument:ident: $kind:ty),*);)*) => {export! {$(
-        fn $name, $profiled($($argument: $kind),*) {
-            wait_in!($real, $begun ($($argument => $kind),*))
+            let begin = theirs!($begun, IsendFn);
+            // SAFETY: as above; there is room for a handle.
+            let code = unsafe { begin(b, n, t, to, tag, comm, &raw mut request) };
+            if code == SUCCESS { wait_for(request) } else { code }
         }
     )*}};
 }
 
-waiting! {
-    MPI_Send, PMPI_Send, c"PMPI_Send", c"PMPI_Isend" (b: Input, n: c_int, t: Word, to: c_int, tag: c_int, comm: Word);
-    MPI_Ssend, PMPI_Ssend, c"PMPI_Ssend", c"PMPI_Issend" (b: Input, n: c_int, t: Word, to: c_int, tag: c_int, comm: Word);
-    MPI_Rsend, PMPI_Rsend, c"PMPI_Rsend", c"PMPI_Irsend" (b: Input, n: c_int, t: Word, to: c_int, tag: c_int, comm: Word);
-    MPI_Gather, PMPI_Gather, c"PMPI_Gather", c"PMPI_Igather"
-        (s: Input, sn: c_int, st: Word, r: Output, rn: c_int, rt: Word, root: c_int, comm: Word);
-    MPI_Gatherv, PMPI_Gatherv, c"PMPI_Gatherv", c"PMPI_Igatherv"
-        (s: Input, sn: c_int, st: Word, r: Output, rn: Numbers, at: Numbers, rt: Word, root: c_int, comm: Word);
-    MPI_Scatter, PMPI_Scatter, c"PMPI_Scatter", c"PMPI_Iscatter"
-        (s: Input, sn: c_int, st: Word, r: Output, rn: c_int, rt: Word, root: c_int, comm: Word);
-    MPI_Scatterv, PMPI_Scatterv, c"PMPI_Scatterv", c"PMPI_Iscatterv"
-        (s: Input, sn: Numbers, at: Numbers, st: Word, r: Output, rn: c_int, rt: Word, root: c_int, comm: Word);
-    MPI_Allgather, PMPI_Allgather, c"PMPI_Allgather", c"PMPI_Iallgather"
-        (s: Input, sn: c_int, st: Word, r: Output, rn: c_int, rt: Word, comm: Word);
-    MPI_Allgatherv, PMPI_Allgatherv, c"PMPI_Allgatherv", c"PMPI_Iallgatherv"
-        (s: Input, sn: c_int, st: Word, r: Output, rn: Numbers, at: Numbers, rt: Word, comm: Word);
-    MPI_Alltoall, PMPI_Alltoall, c"PMPI_Alltoall", c"PMPI_Ialltoall"
-        (s: Input, sn: c_int, st: Word, r: Output, rn: c_int, rt: Word, comm: Word);
-    MPI_Alltoallv, PMPI_Alltoallv, c"PMPI_Alltoallv", c"PMPI_Ialltoallv"
-        (s: Input, sn: Numbers, sat: Numbers, st: Word, r: Output, rn: Numbers, rat: Numbers, rt: Word, comm: Word);
-    MPI_Alltoallw, PMPI_Alltoallw, c"PMPI_Alltoallw", c"PMPI_Ialltoallw"
-        (s: Input, sn: Numbers, sat: Numbers, st: Types, r: Output, rn: Numbers, rat: Numbers, rt: Types, comm: Word);
-    MPI_Reduce_scatter, PMPI_Reduce_scatter, c"PMPI_Reduce_scatter", c"PMPI_Ireduce_scatter"
-        (s: Input, r: Output, n: Numbers, t: Word, op: Word, comm: Word);
-    MPI_Reduce_scatter_block, PMPI_Reduce_scatter_block, c"PMPI_Reduce_scatter_block", c"PMPI_Ireduce_scatter_block"
-        (s: Input, r: Output, n: c_int, t: Word, op: Word, comm: Word);
-    MPI_Scan, PMPI_Scan, c"PMPI_Scan", c"PMPI_Iscan" (s: Input, r: Output, n: c_int, t: Word, op: Word, comm: Word);
-    MPI_Exscan, PMPI_Exscan, c"PMPI_Exscan", c"PMPI_Iexscan" (s: Input, r: Output, n: c_int, t: Word, op: Word, comm: Word);
+sends! {
+    MPI_Send, PMPI_Send, c"PMPI_Send", c"PMPI_Isend";
+    MPI_Ssend, PMPI_Ssend, c"PMPI_Ssend", c"PMPI_Issend";
+    MPI_Rsend, PMPI_Rsend, c"PMPI_Rsend", c"PMPI_Irsend";
 }
 
+type SendFn = unsafe extern "C" fn(Input, c_int, Word, c_int, c_int, Word) -> c_int;
 type RecvFn = unsafe extern "C" fn(Output, c_int, Word, c_int, c_int, Word, Status) -> c_int;
 type IrecvFn = unsafe extern "C" fn(Output, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
 type IsendFn = unsafe extern "C" fn(Input, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;

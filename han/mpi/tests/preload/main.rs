@@ -57,6 +57,7 @@ fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
     let alone = classes(Run::of(&program, 2).alone());
     assert_eq!(alone.len(), 9);
     assert_eq!(classes(Run::of(&program, 2)), alone);
+    Run::of(&program, 2).argument("handle").passes();
     let text = Run::of(&program, 2).argument("disagree").passes().text;
     let (max, sum) = ("allreduce(count 1, i32, max)", "allreduce(count 1, i32, sum)");
     assert!(text.contains("mismatched collective") && text.contains(max) && text.contains(sum), "{text}");
@@ -71,6 +72,18 @@ fn rules_leave_calls_to_the_mpi() {
     assert_eq!((taken("barrier"), taken("bcast"), taken("reduce")), (2, 0, 4), "{}", report.text);
     assert!(taken("allreduce") > 28, "{}", report.text);
     assert_eq!(report.line("reduce").reasons, "rule: 10");
+}
+
+#[test]
+fn non_blocking_calls_count_and_make_no_communicator() {
+    let program = compile("nonblocking.c", &[]);
+    let run = |after: &str| Run::of(&program, 3).with("HAN_MPI_AFTER", after).with("HAN_MPI_REPORT", "1");
+    let report = run("0").passes();
+    assert_eq!(report.line("allreduce").taken, 60, "{}", report.text);
+    let report = run("4").passes();
+    assert_eq!(report.line("allreduce").reasons, "new communicator: 60");
+    let report = run("4").argument("barrier").passes();
+    assert_eq!(report.line("barrier").taken, 3, "{}", report.text);
 }
 
 #[test]

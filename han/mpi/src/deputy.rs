@@ -1,0 +1,91 @@
+//! A thread that goes on with collectives under way here while the program's own is in a call of the MPI that may wait.
+//!
+//! Ranks for which the call waits may wait in turn for such a collective. Calls between two ranks are begun without
+//! blocking and tested instead ([`waiting`](crate::waiting)). Collectives cannot be: `MPI_Gather` on one rank does not
+//! match `MPI_Igather` on another, and only this rank knows that it has something under way. Others, such as
+//! `MPI_Comm_dup` or `MPI_Win_fence`, have no form that returns at once.
+//!
+//! The thread never calls MPI, so the program's thread level does not matter: it polls han's operations, and what has
+//! completed waits for the program's next call. It is made when it is first needed, and rests when it is not.
+#![allow(unsafe_code)] // Keeps signals from the thread.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use crate::gate;
+use crate::request;
+
+/// Calls that may wait, now.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// The deputy, once it was needed; none if there can be none.
+static DEPUTY: OnceLock<Option<Thread>> = OnceLock::new();
+
+/// Polls at a time.
+const POLLS: u32 = 64;
+/// Between two times: the core may be the program's.
+const PAUSE: Duration = Duration::from_micros(50);
+/// Pauses without a call after which the deputy rests.
+const PAUSES: u32 = 200;
+
+/// Makes a call of the MPI that may wait for other ranks; collectives under way here go on meanwhile.
+#[inline]
+pub(crate) fn during<T>(call: impl FnOnce() -> T) -> T {
+    if request::any() { beside(call) } else { call() }
+}
+
+/// The same for a thread that may be inside the gate; others come in meanwhile.
+pub(crate) fn during_outside<T>(call: impl FnOnce() -> T) -> T {
+    if request::any() && gate::is_open() { gate::aside(|| during(call)) } else { gate::outside(call) }
+}
+
+#[cold]
+fn beside<T>(call: impl FnOnce() -> T) -> T {
+    // A thread that is inside, or has no deputy, goes on by itself afterwards.
+    if !gate::watch() {
+        return call();
+    }
+    let Some(deputy) = DEPUTY.get_or_init(start) else { return call() };
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    // It sees the call when it wakes, or does not go to rest: a thread that was unparked does not park.
+    deputy.unpark();
+    let result = call();
+    CALLS.fetch_sub(1, Ordering::Relaxed);
+    result
+}
+
+/// Starts the thread, which takes no signals: those are the program's.
+fn start() -> Option<Thread> {
+    let (mut every, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: there is room for a set of signals.
+    unsafe { libc::sigfillset(every.as_mut_ptr()) };
+    // SAFETY: the set was filled above, and there is room for the one before.
+    let masked = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, every.as_ptr(), before.as_mut_ptr()) };
+    let started = thread::Builder::new().name("han-deputy".to_owned()).stack_size(1 << 20).spawn(serve);
+    if masked == 0 {
+        // SAFETY: the call above has stored it.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    }
+    started.ok().map(|handle| handle.thread().clone())
+}
+
+fn serve() {
+    let mut idle = 0;
+    loop {
+        if CALLS.load(Ordering::Relaxed) > 0 {
+            idle = 0;
+            for _ in 0..POLLS {
+                gate::inside_if_free(|process| process.requests.go_on());
+            }
+        }
+        if idle < PAUSES {
+            idle += 1;
+            thread::sleep(PAUSE);
+        } else {
+            thread::park();
+        }
+    }
+}

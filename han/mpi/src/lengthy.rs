@@ -1,0 +1,232 @@
+//! Calls of the MPI that may wait for other ranks, and have no form that returns at once and matches.
+//!
+//! They go straight to the MPI. While anything is under way here, the [deputy](crate::deputy) goes on with it meanwhile.
+//! No argument is looked at, so all are taken for words of registers and the stack, as handles are: numbers of 32 bits
+//! are in their lower halves.
+//!
+//! Then there are calls that look for progress of others without waiting, which are called again and again.
+#![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use crate::abi::Word;
+use crate::completion::either;
+use crate::export::export;
+use crate::gate;
+use crate::real::{self, SUCCESS, handle_at, theirs};
+use crate::request;
+
+/// Calls a function of the MPI library that may wait for others.
+macro_rules! wait_in {
+    ($real:expr, ($($argument:expr => $kind:ty),*)) => {{
+        let real = $crate::real::theirs!($real, unsafe extern "C" fn($($kind),*) -> std::ffi::c_int);
+        // SAFETY: the arguments are the program's own.
+        $crate::deputy::during(|| unsafe { real($($argument),*) })
+    }};
+}
+
+pub(crate) use wait_in;
+
+/// Functions by their names and arguments.
+macro_rules! lengthy {
+    ($($name:ident $profiled:ident ($($argument:ident)*);)*) => {export! {$(
+        fn $name, $profiled($($argument: Word),*) {
+            wait_in!(real::name(concat!(stringify!($profiled), "\0")), ($($argument => Word),*))
+        }
+    )*}};
+}
+
+/// Those that store a new communicator's handle where their last argument says.
+macro_rules! making {
+    ($($name:ident $profiled:ident ($($argument:ident)*) $made:ident;)*) => {export! {$(
+        fn $name, $profiled($($argument: Word,)* $made: Word) {
+            let name = real::name(concat!(stringify!($profiled), "\0"));
+            let code = wait_in!(name, ($($argument => Word,)* $made => Word));
+            if code == SUCCESS {
+                // SAFETY: the library has stored a handle there.
+                unsafe { made(ptr::with_exposed_provenance($made)) };
+            }
+            code
+        }
+    )*}};
+}
+
+/// Looks at a communicator that was made.
+///
+/// # Safety
+/// Its handle is at `place`.
+unsafe fn made(place: *const Word) {
+    gate::inside(|process| {
+        // SAFETY: as the caller vouches.
+        process.made(unsafe { handle_at(place, process.abi.flavour) });
+    });
+}
+
+/// Those that look whether others have come.
+macro_rules! looking {
+    ($($name:ident $profiled:ident ($($argument:ident)*);)*) => {export! {$(
+        fn $name, $profiled($($argument: Word),*) {
+            let failed = request::advance();
+            let name = real::name(concat!(stringify!($profiled), "\0"));
+            let real = theirs!(name, unsafe extern "C" fn($($argument: Word),*) -> c_int);
+            // SAFETY: the arguments are the program's own.
+            either(failed, unsafe { real($($argument),*) })
+        }
+    )*}};
+}
+
+making! {
+    MPI_Comm_dup PMPI_Comm_dup (a) b;
+    MPI_Comm_dup_with_info PMPI_Comm_dup_with_info (a b) c;
+    MPI_Comm_create PMPI_Comm_create (a b) c;
+    MPI_Intercomm_merge PMPI_Intercomm_merge (a b) c;
+    MPI_Cart_sub PMPI_Cart_sub (a b) c;
+    MPI_Comm_split PMPI_Comm_split (a b c) d;
+    MPI_Comm_create_group PMPI_Comm_create_group (a b c) d;
+    MPI_Comm_split_type PMPI_Comm_split_type (a b c d) e;
+    MPI_Comm_create_from_group PMPI_Comm_create_from_group (a b c d) e;
+    MPI_Comm_accept PMPI_Comm_accept (a b c d) e;
+    MPI_Comm_connect PMPI_Comm_connect (a b c d) e;
+    MPI_Intercomm_create PMPI_Intercomm_create (a b c d e) f;
+    MPI_Cart_create PMPI_Cart_create (a b c d e) f;
+    MPI_Graph_create PMPI_Graph_create (a b c d e) f;
+    MPI_Intercomm_create_from_groups PMPI_Intercomm_create_from_groups (a b c d e f g) h;
+    MPI_Dist_graph_create PMPI_Dist_graph_create (a b c d e f g h) i;
+    MPI_Dist_graph_create_adjacent PMPI_Dist_graph_create_adjacent (a b c d e f g h i) j;
+}
+
+lengthy! {
+    // Communicators.
+    MPI_Comm_spawn PMPI_Comm_spawn (a b c d e f g h);
+    MPI_Comm_spawn_multiple PMPI_Comm_spawn_multiple (a b c d e f g h i);
+    MPI_Comm_free PMPI_Comm_free (a);
+    MPI_Comm_disconnect PMPI_Comm_disconnect (a);
+    MPI_Session_finalize PMPI_Session_finalize (a);
+    MPI_Comm_join PMPI_Comm_join (a b);
+    // Messages.
+    MPI_Send_c PMPI_Send_c (a b c d e f);
+    MPI_Ssend_c PMPI_Ssend_c (a b c d e f);
+    MPI_Rsend_c PMPI_Rsend_c (a b c d e f);
+    MPI_Recv_c PMPI_Recv_c (a b c d e f g);
+    MPI_Sendrecv_replace PMPI_Sendrecv_replace (a b c d e f g h i);
+    MPI_Sendrecv_replace_c PMPI_Sendrecv_replace_c (a b c d e f g h i);
+    MPI_Sendrecv_c PMPI_Sendrecv_c (a b c d e f g h i j k l);
+    MPI_Mrecv PMPI_Mrecv (a b c d e);
+    MPI_Mrecv_c PMPI_Mrecv_c (a b c d e);
+    MPI_Buffer_detach PMPI_Buffer_detach (a b);
+    MPI_Buffer_detach_c PMPI_Buffer_detach_c (a b);
+    // Collectives that are not taken.
+    MPI_Reduce_scatter PMPI_Reduce_scatter (a b c d e f);
+    MPI_Reduce_scatter_c PMPI_Reduce_scatter_c (a b c d e f);
+    MPI_Reduce_scatter_block PMPI_Reduce_scatter_block (a b c d e f);
+    MPI_Reduce_scatter_block_c PMPI_Reduce_scatter_block_c (a b c d e f);
+    MPI_Scan PMPI_Scan (a b c d e f);
+    MPI_Scan_c PMPI_Scan_c (a b c d e f);
+    MPI_Exscan PMPI_Exscan (a b c d e f);
+    MPI_Exscan_c PMPI_Exscan_c (a b c d e f);
+    MPI_Allgather PMPI_Allgather (a b c d e f g);
+    MPI_Allgather_c PMPI_Allgather_c (a b c d e f g);
+    MPI_Alltoall PMPI_Alltoall (a b c d e f g);
+    MPI_Alltoall_c PMPI_Alltoall_c (a b c d e f g);
+    MPI_Neighbor_allgather PMPI_Neighbor_allgather (a b c d e f g);
+    MPI_Neighbor_allgather_c PMPI_Neighbor_allgather_c (a b c d e f g);
+    MPI_Neighbor_alltoall PMPI_Neighbor_alltoall (a b c d e f g);
+    MPI_Neighbor_alltoall_c PMPI_Neighbor_alltoall_c (a b c d e f g);
+    MPI_Gather PMPI_Gather (a b c d e f g h);
+    MPI_Gather_c PMPI_Gather_c (a b c d e f g h);
+    MPI_Scatter PMPI_Scatter (a b c d e f g h);
+    MPI_Scatter_c PMPI_Scatter_c (a b c d e f g h);
+    MPI_Allgatherv PMPI_Allgatherv (a b c d e f g h);
+    MPI_Allgatherv_c PMPI_Allgatherv_c (a b c d e f g h);
+    MPI_Neighbor_allgatherv PMPI_Neighbor_allgatherv (a b c d e f g h);
+    MPI_Neighbor_allgatherv_c PMPI_Neighbor_allgatherv_c (a b c d e f g h);
+    MPI_Gatherv PMPI_Gatherv (a b c d e f g h i);
+    MPI_Gatherv_c PMPI_Gatherv_c (a b c d e f g h i);
+    MPI_Scatterv PMPI_Scatterv (a b c d e f g h i);
+    MPI_Scatterv_c PMPI_Scatterv_c (a b c d e f g h i);
+    MPI_Alltoallv PMPI_Alltoallv (a b c d e f g h i);
+    MPI_Alltoallv_c PMPI_Alltoallv_c (a b c d e f g h i);
+    MPI_Alltoallw PMPI_Alltoallw (a b c d e f g h i);
+    MPI_Alltoallw_c PMPI_Alltoallw_c (a b c d e f g h i);
+    MPI_Neighbor_alltoallv PMPI_Neighbor_alltoallv (a b c d e f g h i);
+    MPI_Neighbor_alltoallv_c PMPI_Neighbor_alltoallv_c (a b c d e f g h i);
+    MPI_Neighbor_alltoallw PMPI_Neighbor_alltoallw (a b c d e f g h i);
+    MPI_Neighbor_alltoallw_c PMPI_Neighbor_alltoallw_c (a b c d e f g h i);
+    // Windows.
+    MPI_Win_free PMPI_Win_free (a);
+    MPI_Win_complete PMPI_Win_complete (a);
+    MPI_Win_wait PMPI_Win_wait (a);
+    MPI_Win_unlock_all PMPI_Win_unlock_all (a);
+    MPI_Win_flush_all PMPI_Win_flush_all (a);
+    MPI_Win_flush_local_all PMPI_Win_flush_local_all (a);
+    MPI_Win_fence PMPI_Win_fence (a b);
+    MPI_Win_unlock PMPI_Win_unlock (a b);
+    MPI_Win_lock_all PMPI_Win_lock_all (a b);
+    MPI_Win_flush PMPI_Win_flush (a b);
+    MPI_Win_flush_local PMPI_Win_flush_local (a b);
+    MPI_Win_create_dynamic PMPI_Win_create_dynamic (a b c);
+    MPI_Win_start PMPI_Win_start (a b c);
+    MPI_Win_post PMPI_Win_post (a b c);
+    MPI_Win_lock PMPI_Win_lock (a b c d);
+    MPI_Win_create PMPI_Win_create (a b c d e f);
+    MPI_Win_create_c PMPI_Win_create_c (a b c d e f);
+    MPI_Win_allocate PMPI_Win_allocate (a b c d e f);
+    MPI_Win_allocate_c PMPI_Win_allocate_c (a b c d e f);
+    MPI_Win_allocate_shared PMPI_Win_allocate_shared (a b c d e f);
+    MPI_Win_allocate_shared_c PMPI_Win_allocate_shared_c (a b c d e f);
+    // Files.
+    MPI_File_close PMPI_File_close (a);
+    MPI_File_sync PMPI_File_sync (a);
+    MPI_File_set_size PMPI_File_set_size (a b);
+    MPI_File_preallocate PMPI_File_preallocate (a b);
+    MPI_File_set_atomicity PMPI_File_set_atomicity (a b);
+    MPI_File_set_info PMPI_File_set_info (a b);
+    MPI_File_seek_shared PMPI_File_seek_shared (a b c);
+    MPI_File_read_all_end PMPI_File_read_all_end (a b c);
+    MPI_File_write_all_end PMPI_File_write_all_end (a b c);
+    MPI_File_read_at_all_end PMPI_File_read_at_all_end (a b c);
+    MPI_File_write_at_all_end PMPI_File_write_at_all_end (a b c);
+    MPI_File_read_ordered_end PMPI_File_read_ordered_end (a b c);
+    MPI_File_write_ordered_end PMPI_File_write_ordered_end (a b c);
+    MPI_File_read_all_begin PMPI_File_read_all_begin (a b c d);
+    MPI_File_read_all_begin_c PMPI_File_read_all_begin_c (a b c d);
+    MPI_File_write_all_begin PMPI_File_write_all_begin (a b c d);
+    MPI_File_write_all_begin_c PMPI_File_write_all_begin_c (a b c d);
+    MPI_File_read_ordered_begin PMPI_File_read_ordered_begin (a b c d);
+    MPI_File_read_ordered_begin_c PMPI_File_read_ordered_begin_c (a b c d);
+    MPI_File_write_ordered_begin PMPI_File_write_ordered_begin (a b c d);
+    MPI_File_write_ordered_begin_c PMPI_File_write_ordered_begin_c (a b c d);
+    MPI_File_open PMPI_File_open (a b c d e);
+    MPI_File_read_all PMPI_File_read_all (a b c d e);
+    MPI_File_read_all_c PMPI_File_read_all_c (a b c d e);
+    MPI_File_write_all PMPI_File_write_all (a b c d e);
+    MPI_File_write_all_c PMPI_File_write_all_c (a b c d e);
+    MPI_File_read_shared PMPI_File_read_shared (a b c d e);
+    MPI_File_read_shared_c PMPI_File_read_shared_c (a b c d e);
+    MPI_File_write_shared PMPI_File_write_shared (a b c d e);
+    MPI_File_write_shared_c PMPI_File_write_shared_c (a b c d e);
+    MPI_File_read_ordered PMPI_File_read_ordered (a b c d e);
+    MPI_File_read_ordered_c PMPI_File_read_ordered_c (a b c d e);
+    MPI_File_write_ordered PMPI_File_write_ordered (a b c d e);
+    MPI_File_write_ordered_c PMPI_File_write_ordered_c (a b c d e);
+    MPI_File_read_at_all_begin PMPI_File_read_at_all_begin (a b c d e);
+    MPI_File_read_at_all_begin_c PMPI_File_read_at_all_begin_c (a b c d e);
+    MPI_File_write_at_all_begin PMPI_File_write_at_all_begin (a b c d e);
+    MPI_File_write_at_all_begin_c PMPI_File_write_at_all_begin_c (a b c d e);
+    MPI_File_set_view PMPI_File_set_view (a b c d e f);
+    MPI_File_read_at_all PMPI_File_read_at_all (a b c d e f);
+    MPI_File_read_at_all_c PMPI_File_read_at_all_c (a b c d e f);
+    MPI_File_write_at_all PMPI_File_write_at_all (a b c d e f);
+    MPI_File_write_at_all_c PMPI_File_write_at_all_c (a b c d e f);
+}
+
+looking! {
+    MPI_Iprobe PMPI_Iprobe (a b c d e);
+    MPI_Improbe PMPI_Improbe (a b c d e f);
+    MPI_Win_test PMPI_Win_test (a b);
+    MPI_Parrived PMPI_Parrived (a b c);
+    MPI_Request_get_status_any PMPI_Request_get_status_any (a b c d e);
+    MPI_Request_get_status_all PMPI_Request_get_status_all (a b c d);
+    MPI_Request_get_status_some PMPI_Request_get_status_some (a b c d e);
+}
