@@ -8,8 +8,9 @@ use super::Span;
 use super::marks::{is_far_behind, stay_comparable};
 use crate::copy::Stores;
 use crate::segment::Segment;
-use crate::segment::layout::{SLOTS, cell_bytes, cells_in_ring};
+use crate::segment::layout::{PAGE, SLOTS, cell_bytes, cells_in_ring};
 use crate::sync::before;
+use crate::sys::map;
 
 /// Where the ranks' cells are, and which steps have them.
 #[derive(Debug)]
@@ -28,7 +29,12 @@ pub(super) struct Cells {
     stores: Stores,
     /// All cells have been in use, so that they cost no page faults any more.
     lapped: bool,
+    /// Bytes of this rank's cells, from the first on, whose pages are there.
+    touched: usize,
 }
+
+/// Pages of cells are taken so many bytes at a time: as much as the kernel maps into a reader with one fault.
+const TOUCHED_BYTES: usize = 64 << 10;
 
 impl Cells {
     /// Bytes of one rank's cells where there are `ranks`.
@@ -48,6 +54,7 @@ impl Cells {
             overrun: 0,
             stores,
             lapped: false,
+            touched: 0,
         }
     }
 
@@ -102,8 +109,22 @@ impl Cells {
         assert!(offset + bytes <= span.bytes() as usize, "{bytes} bytes at {offset} for a span of {}", span.bytes());
         self.lapped |= self.taken > self.count as u64;
         let to = self.at(rank, span).wrapping_add(offset);
+        let begin = span.first_cell() as usize * self.cell_bytes + offset;
+        if begin + bytes > self.touched {
+            self.touch(rank, begin, begin + bytes);
+        }
         // SAFETY: the cells have room; the rest is the caller's promise.
         unsafe { self.stores.copy_in(to, from, bytes, self.lapped) };
+    }
+
+    /// Takes the pages of `rank`'s own cells, at least from byte `begin` to `end`, before the first lap has come there.
+    /// Without it each costs a fault of the writer and one of each reader, some microseconds.
+    #[cold]
+    fn touch(&mut self, rank: usize, begin: usize, end: usize) {
+        let from = self.touched.max(begin / PAGE * PAGE);
+        let to = end.next_multiple_of(TOUCHED_BYTES).min(self.count * self.cell_bytes);
+        map::touch(self.first[rank].wrapping_add(from), to - from);
+        self.touched = to;
     }
 
     /// Keeps steps within half the circle behind `step`, where they compare well.
