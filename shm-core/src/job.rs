@@ -10,8 +10,9 @@ mod watch;
 pub use introduction::{host_name, network_identity, node_identity};
 pub use watch::{JobStatus, RankReport, list};
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fs;
+use std::rc::Rc;
 
 use crate::coll::sm::Terms;
 use crate::copy::probe::{self, Offer};
@@ -23,7 +24,7 @@ use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, R
 use crate::segment::{Backing, Place, Segment, Shape, gather, random};
 use crate::settings::Settings;
 use crate::sync::{Ordering, Patience};
-use crate::sys::pidfd::PidFd;
+use crate::sys::pidfd::{Lives, PidFd};
 use crate::sys::{clock, futex, map};
 use crate::topo::{Hierarchy, Level, Locality};
 pub(crate) use ending::AtWork;
@@ -48,7 +49,7 @@ pub struct Job {
     /// By rank: the number by which messages call it.
     numbers: Vec<usize>,
     pids: Vec<u32>,
-    lives: RefCell<Vec<Option<PidFd>>>,
+    lives: Rc<Lives>,
     checked_ns: Cell<u64>,
     /// The job has ended, and no peer works on this rank's memory any more.
     left_alone: Cell<bool>,
@@ -115,15 +116,17 @@ impl Job {
         let tables: Vec<_> = (0..size).map(|r| segment.place(tables_at + r * size_of::<RegionTable>())).collect();
         // Decides forms, so all ranks take the same.
         let last_cache_bytes = settings.last_cache_bytes.unwrap_or(peers[0].last_cache_bytes);
+        let lives = Rc::new(Lives::new(lives?));
+        let has_regions = segment.backing() != Backing::Heap;
         let job = Self {
-            reach: Reach::new(rank, &pids, &tables, methods, segment.backing() != Backing::Heap),
+            reach: Reach::new(rank, &pids, Rc::clone(&lives), &tables, methods, has_regions),
             segment,
             flags,
             status,
             rank,
             numbers,
             pids,
-            lives: RefCell::new(lives?),
+            lives,
             checked_ns: Cell::new(0),
             left_alone: Cell::new(false),
             settings,

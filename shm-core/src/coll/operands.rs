@@ -194,7 +194,7 @@ impl Operands {
         for peer in (0..ring.size()).filter(|&peer| peer != rank) {
             if let Some(Some(Reached { send: Access::Kernel(buffer), .. })) = self.reached.get(peer) {
                 // SAFETY: `fetched` has a stride for every one of these.
-                unsafe { buffer.read(at, free, bytes) }?;
+                unsafe { ring.job().reach().read(*buffer, at, free, bytes) }?;
                 free = free.wrapping_add(stride);
             }
         }

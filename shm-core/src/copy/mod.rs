@@ -16,6 +16,7 @@ mod ranges;
 mod reach;
 mod regions;
 mod registered;
+mod remote;
 pub(crate) mod stores;
 
 pub use method::{Method, MethodSet, Methods};

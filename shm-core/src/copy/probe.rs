@@ -12,7 +12,7 @@ use crate::sys::map::SharedMap;
 use crate::sys::remote;
 
 use super::method::{Method, MethodSet, Methods};
-use super::reach::RemoteBuffer;
+use super::remote::RemoteBuffer;
 
 /// Up to so many ranks, each tries all others; above it, the next one and the one half way round.
 const ALL_UP_TO: usize = 8;

@@ -5,20 +5,20 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
-
-use nix::errno::Errno;
+use std::rc::Rc;
 
 use crate::error::{Error, Result};
 use crate::segment::Place;
 use crate::segment::layout::RegionTable;
 use crate::sync::Ordering;
 use crate::sys::fork;
-use crate::sys::remote::{self, Partial, Way};
+use crate::sys::pidfd::Lives;
 
 use super::method::{Method, Methods};
 use super::peers::{Peer, place_of};
 use super::regions::{Extent, Region, Regions, rounded};
 use super::registered::{Neighbours, Registered, pages_around, refused};
+use super::remote::RemoteBuffer;
 
 /// A buffer as its owner describes it to peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,71 +102,6 @@ pub(crate) enum Access {
     Kernel(RemoteBuffer),
 }
 
-/// A place in another process's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RemoteBuffer {
-    rank: usize,
-    pid: u32,
-    address: usize,
-}
-
-impl RemoteBuffer {
-    /// The place at `address` of rank `rank`, which is process `pid`.
-    pub(super) fn at(rank: usize, pid: u32, address: usize) -> Self {
-        Self { rank, pid, address }
-    }
-
-    /// Reads one word.
-    pub(super) fn read_word(&self, offset: usize) -> Result<u64> {
-        let mut word = 0_u64;
-        // SAFETY: the word is there to be written.
-        unsafe { self.read(offset, (&raw mut word).cast(), size_of::<u64>()) }.map(|()| word)
-    }
-
-    /// Copies `bytes` that stand `offset` bytes into the buffer to `to`.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`]: the peer has no memory there, has gone, or access is refused.
-    ///
-    /// # Safety
-    /// `to` may be written for `bytes`.
-    #[inline]
-    pub(crate) unsafe fn read(&self, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
-        let outcome = unsafe { remote::copy(Way::Read, self.pid, self.address + offset, to, bytes) };
-        outcome.map_err(|partial| self.refused(Way::Read, offset, bytes, partial))
-    }
-
-    /// Copies `bytes` at `from` to the place `offset` bytes into the buffer.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    ///
-    /// # Safety
-    /// `from` may be read for `bytes`, and the peer has given the buffer to be written.
-    #[inline]
-    pub(crate) unsafe fn write(&self, offset: usize, from: *const u8, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's promise; the bytes here are only read.
-        let outcome = unsafe { remote::copy(Way::Write, self.pid, self.address + offset, from.cast_mut(), bytes) };
-        outcome.map_err(|partial| self.refused(Way::Write, offset, bytes, partial))
-    }
-
-    #[cold]
-    fn refused(&self, way: Way, offset: usize, bytes: usize, Partial { bytes: done, errno }: Partial) -> Error {
-        let at = self.address + offset + done;
-        let reason = match errno {
-            Errno::EFAULT => format!(
-                "nothing is mapped there at {at:#x} ({done} of {bytes} bytes were copied): the buffer must stay \
-                 allocated until the collective has completed"
-            ),
-            Errno::EPERM | Errno::ENOSYS => format!("{} is refused ({errno:?}): {}", way.api(), remote::restriction()),
-            Errno::ESRCH => "the process has ended".to_owned(),
-            _ => format!("{}: {} ({errno:?})", way.api(), errno.desc()),
-        };
-        Error::Unreachable { rank: self.rank, pid: self.pid, reason }
-    }
-}
-
 /// Where a block of memory comes from, and so how it goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
@@ -181,6 +116,7 @@ pub(crate) struct Reach {
     rank: usize,
     pid: u32,
     pids: Vec<u32>,
+    lives: Rc<Lives>,
     /// This rank's own table, in the job's segment.
     table: Place<RegionTable>,
     methods: Methods,
@@ -201,6 +137,7 @@ impl Reach {
     pub(crate) fn new(
         rank: usize,
         pids: &[u32],
+        lives: Rc<Lives>,
         tables: &[Place<RegionTable>],
         methods: Methods,
         regions: bool,
@@ -215,6 +152,7 @@ impl Reach {
             rank,
             pid: std::process::id(),
             pids: pids.to_vec(),
+            lives,
             table: tables[rank],
             has_heap,
             methods,
@@ -284,6 +222,38 @@ impl Reach {
             return Ok(Access::Kernel(RemoteBuffer::at(rank, self.pids[rank], what.address)));
         }
         Err(self.unreachable(rank))
+    }
+
+    /// Copies `bytes` that stand `offset` bytes into a peer's buffer to `to`.
+    ///
+    /// # Errors
+    /// As [`RemoteBuffer::read`].
+    ///
+    /// # Safety
+    /// `to` may be written for `bytes`.
+    pub(crate) unsafe fn read(&self, from: RemoteBuffer, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { from.read(offset, to, bytes) }?;
+        // The peer's id was its own until now, if it still lives: what was read is of no other process.
+        if self.lives.has_ended(from.rank()) { Err(from.gone()) } else { Ok(()) }
+    }
+
+    /// Copies `bytes` at `from` to the place `offset` bytes into a peer's buffer.
+    ///
+    /// A peer that ends, is reaped and has its id taken by another process of this user while this function runs is not
+    /// noticed before: the kernel has no such copy that goes by a descriptor of the process.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// # Safety
+    /// `from` may be read for `bytes`, and the peer has given the buffer to be written.
+    pub(crate) unsafe fn write(&self, to: RemoteBuffer, offset: usize, from: *const u8, bytes: usize) -> Result<()> {
+        if self.lives.has_ended(to.rank()) {
+            return Err(to.gone());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { to.write(offset, from, bytes) }
     }
 
     #[cold]
@@ -460,4 +430,40 @@ fn private(bytes: usize) -> Result<(*mut u8, Home)> {
     // SAFETY: the layout's size is not 0.
     let pointer = unsafe { alloc_zeroed(layout) };
     if pointer.is_null() { Err(no_memory("the system has no more")) } else { Ok((pointer, Home::Private(layout))) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::exchange::Alone;
+    use crate::segment::{Backing, Segment, Shape};
+    use crate::sys::pidfd::PidFd;
+
+    /// A peer has ended, and its process id is another process's by now: this one's.
+    #[test]
+    fn a_process_that_has_taken_a_peers_id_is_not_read_in_its_place() {
+        let bytes = 2 * size_of::<RegionTable>();
+        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes };
+        let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).unwrap();
+        let tables = [segment.place(0), segment.place(size_of::<RegionTable>())];
+        let mut peer = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let lives = Rc::new(Lives::new(vec![None, Some(PidFd::open(peer.id()).unwrap())]));
+        let id = std::process::id();
+        let reach = Reach::new(0, &[id, id], lives, &tables, Methods::new(None, None), false);
+        let (mut theirs, mut into) = (7_u64, 0_u64);
+        let buffer = RemoteBuffer::at(1, id, (&raw mut theirs).expose_provenance());
+        let mut read = || {
+            // SAFETY: the word may be written.
+            let outcome = unsafe { reach.read(buffer, 0, (&raw mut into).cast(), size_of::<u64>()) };
+            outcome.map(|()| into)
+        };
+        assert_eq!(read().unwrap(), 7);
+        drop(peer.stdin.take());
+        peer.wait().unwrap();
+        assert!(matches!(read(), Err(Error::Unreachable { rank: 1, .. })));
+        // SAFETY: both are words of this function.
+        let written = unsafe { reach.write(buffer, 0, (&raw const into).cast(), size_of::<u64>()) };
+        assert!(written.unwrap_err().to_string().contains("has ended"));
+    }
 }

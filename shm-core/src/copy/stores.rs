@@ -18,7 +18,7 @@ const FIRST_PAUSE: u32 = 32;
 const LAST_PAUSE: u32 = 1024;
 /// What a copy may take beside its lines, and for each line, before copies past the caches are better.
 const START_NS: u64 = 150;
-const LINE_NS: f64 = 6.0;
+const LINE_NS: f64 = 12.0;
 /// Slow copies in a row that it takes to change: one may have been interrupted.
 const SLOW_IN_A_ROW: u32 = 2;
 

@@ -6,7 +6,6 @@ use super::{Job, Reason};
 use crate::error::{Error, Result};
 use crate::segment::layout::{ABORT_WORDS, FINALIZED};
 use crate::sync::Ordering;
-use crate::sys::pidfd::ended;
 use crate::sys::{affinity, clock};
 
 /// How often a waiting rank looks at its peers' lives, in nanoseconds.
@@ -50,7 +49,7 @@ impl Job {
     #[cold]
     fn take_memory_back(&self) {
         let patience = clock::now_ns() + REACHING_WITHIN_NS;
-        let is_over = |rank: usize| self.status(rank).reaching.is_over() || ended(&self.lives.borrow()).contains(&rank);
+        let is_over = |rank: usize| self.status(rank).reaching.is_over() || self.lives.has_ended(rank);
         for rank in (0..self.size()).filter(|&rank| rank != self.rank) {
             while !is_over(rank) && clock::now_ns() < patience {
                 affinity::yield_now();
@@ -113,7 +112,7 @@ impl Job {
     fn perishes(&self, rank: usize) -> bool {
         let patience = clock::now_ns() + PERISHED_WITHIN_NS;
         loop {
-            if self.flags().abort.is_taken() || ended(&self.lives.borrow()).contains(&rank) {
+            if self.flags().abort.is_taken() || self.lives.has_ended(rank) {
                 return true;
             }
             if clock::now_ns() > patience {
@@ -147,10 +146,9 @@ impl Job {
             return Ok(());
         }
         self.checked_ns.set(now);
-        let over = ended(&self.lives.borrow());
-        for rank in over {
+        for rank in self.lives.ended() {
             if self.has_finalized(rank) {
-                self.lives.borrow_mut()[rank] = None; // its end was a good one: no need to look again
+                self.lives.forget(rank); // its end was a good one: no need to look again
                 continue;
             }
             return Err(self.end(&Reason::died(self.numbers[rank], self.pids[rank]), Some(operation)));

@@ -12,8 +12,9 @@ use super::Span;
 use super::marks::{is_far_behind, stay_comparable};
 use crate::copy::Stores;
 use crate::segment::Segment;
-use crate::segment::layout::{FIRST_CELLS, SLOTS, cell_bytes, cells_in_ring};
+use crate::segment::layout::{FIRST_CELLS, PAGE, SLOTS, cell_bytes, cells_in_ring};
 use crate::sync::before;
+use crate::sys::map;
 
 /// Times round the ring before it doubles: by then it has cost about what the new cells will.
 const LAPS: u64 = 8;
@@ -44,7 +45,12 @@ pub(super) struct Cells {
     stores: Stores,
     /// All cells that there are have been in use, so that they cost no page faults any more.
     lapped: bool,
+    /// Bytes of this rank's cells, from the first on, whose pages are there.
+    touched: usize,
 }
+
+/// Pages of cells are taken so many bytes at a time: as much as the kernel maps into a reader with one fault.
+const TOUCHED_BYTES: usize = 64 << 10;
 
 impl Cells {
     /// Bytes of one rank's cells where there are `ranks`.
@@ -66,6 +72,7 @@ impl Cells {
             overrun: 0,
             stores,
             lapped: false,
+            touched: 0,
         }
     }
 
@@ -151,8 +158,22 @@ impl Cells {
         // A ring that has just grown begins its first lap as if it were the second.
         self.lapped |= self.count == self.most && self.taken > 2 * self.count as u64;
         let to = self.at(rank, span).wrapping_add(offset);
+        let begin = span.first_cell() as usize * self.cell_bytes + offset;
+        if begin + bytes > self.touched {
+            self.touch(rank, begin, begin + bytes);
+        }
         // SAFETY: the cells have room; the rest is the caller's promise.
         unsafe { self.stores.copy_in(to, from, bytes, self.lapped) };
+    }
+
+    /// Takes the pages of `rank`'s own cells, at least from byte `begin` to `end`, before the first lap has come there.
+    /// Without it each costs a fault of the writer and one of each reader, some microseconds.
+    #[cold]
+    fn touch(&mut self, rank: usize, begin: usize, end: usize) {
+        let from = self.touched.max(begin / PAGE * PAGE);
+        let to = end.next_multiple_of(TOUCHED_BYTES).min(self.count * self.cell_bytes);
+        map::touch(self.first[rank].wrapping_add(from), to - from);
+        self.touched = to;
     }
 
     /// Keeps steps within half the circle behind `step`, where they compare well.

@@ -1,5 +1,5 @@
 //! Shared memory objects: made without a name, mapped, reached by other processes.
-#![allow(unsafe_code)] // a mapping's first word as an atomic
+#![allow(unsafe_code)] // a mapping's first word as an atomic; madvise takes an address
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -217,6 +217,15 @@ impl Drop for SharedMap {
     fn drop(&mut self) {
         self.unlink();
     }
+}
+
+/// Takes the pages of `bytes` from `start` on at once, where they are not there yet: one call in place of a fault for each.
+///
+/// What they hold stays. Where the kernel refuses (before Linux 5.14, no memory) they are taken when they are touched.
+#[inline(never)]
+pub(crate) fn touch(start: *mut u8, bytes: usize) {
+    // SAFETY: it changes no contents, and what is not mapped is refused.
+    let _ = unsafe { libc::madvise(start.cast(), bytes, libc::MADV_POPULATE_WRITE) };
 }
 
 /// An anonymous file of `bytes` zero bytes whose size can never change again.

@@ -1,6 +1,7 @@
-//! The life of another process, without the races of process ids.
+//! The lives of other processes, without the races of process ids.
 #![allow(unsafe_code)] // pidfd_open has no safe wrapper in nix
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
@@ -30,16 +31,42 @@ impl PidFd {
     }
 }
 
-/// Indices of those processes in `peers` that have ended.
-#[must_use]
-pub fn ended(peers: &[Option<PidFd>]) -> Vec<usize> {
-    let open = peers.iter().enumerate().filter_map(|(i, p)| p.as_ref().map(|p| (i, p)));
-    let (index, mut fds): (Vec<usize>, Vec<PollFd<'_>>) =
-        open.map(|(i, p)| (i, PollFd::new(p.0.as_fd(), PollFlags::POLLIN))).unzip();
-    match poll(&mut fds, PollTimeout::ZERO) {
-        Ok(n) if n > 0 => {
-            index.into_iter().zip(fds).filter(|(_, fd)| fd.any().unwrap_or(false)).map(|(i, _)| i).collect()
+/// The lives of a job's ranks, by rank: `None` for those that nobody watches.
+#[derive(Debug)]
+pub struct Lives(RefCell<Vec<Option<PidFd>>>);
+
+impl Lives {
+    /// Watches these.
+    #[must_use]
+    pub fn new(ranks: Vec<Option<PidFd>>) -> Self {
+        Self(RefCell::new(ranks))
+    }
+
+    /// True if `rank` is watched and has ended. As long as this is false its process id is nobody else's.
+    #[must_use]
+    pub fn has_ended(&self, rank: usize) -> bool {
+        let ranks = self.0.borrow();
+        let Some(PidFd(fd)) = &ranks[rank] else { return false };
+        matches!(poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO), Ok(n) if n > 0)
+    }
+
+    /// Those that are watched and have ended.
+    #[must_use]
+    pub fn ended(&self) -> Vec<usize> {
+        let ranks = self.0.borrow();
+        let watched = ranks.iter().enumerate().filter_map(|(i, p)| p.as_ref().map(|p| (i, p)));
+        let (index, mut fds): (Vec<usize>, Vec<PollFd<'_>>) =
+            watched.map(|(i, p)| (i, PollFd::new(p.0.as_fd(), PollFlags::POLLIN))).unzip();
+        match poll(&mut fds, PollTimeout::ZERO) {
+            Ok(n) if n > 0 => {
+                index.into_iter().zip(fds).filter(|(_, fd)| fd.any().unwrap_or(false)).map(|(i, _)| i).collect()
+            }
+            _ => Vec::new(),
         }
-        _ => Vec::new(),
+    }
+
+    /// Watches `rank` no longer.
+    pub fn forget(&self, rank: usize) {
+        self.0.borrow_mut()[rank] = None;
     }
 }

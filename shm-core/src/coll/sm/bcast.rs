@@ -118,7 +118,7 @@ impl<'a> Pipelined<'a> {
             // consumed the step; buffers of two ranks do not overlap.
             Access::Mapped(from) => unsafe { copy_out(to, from.wrapping_add(self.copied_bytes), bytes) },
             // SAFETY: as above.
-            Access::Kernel(from) => unsafe { from.read(self.copied_bytes, to, bytes) }?,
+            Access::Kernel(from) => unsafe { ring.job().reach().read(from, self.copied_bytes, to, bytes) }?,
         }
         drop(at_work);
         self.copied_bytes += bytes;

@@ -57,7 +57,7 @@ impl<'a> Bcast<'a> {
             // there until this rank has marked the step; buffers of two ranks do not overlap.
             Some(Access::Mapped(from)) => unsafe { copy_out(to, from.wrapping_add(at), bytes) },
             // SAFETY: the same.
-            Some(Access::Kernel(from)) => unsafe { from.read(at, to, bytes) }?,
+            Some(Access::Kernel(from)) => unsafe { ring.job().reach().read(from, at, to, bytes) }?,
         }
         Ok(())
     }

@@ -253,7 +253,7 @@ impl<'a> Reduce<'a> {
                     // the only one to read them; they overlap no buffer of this rank.
                     Access::Mapped(recv) => unsafe { copy(recv.wrapping_add(at), result, bytes) },
                     // SAFETY: the same.
-                    Access::Kernel(recv) => unsafe { recv.write(at, result, bytes) }?,
+                    Access::Kernel(recv) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
                 }
             }
             if self.shares == Shares::Slices {

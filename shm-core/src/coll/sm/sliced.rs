@@ -70,7 +70,7 @@ impl<'a> Sliced<'a> {
             && let Some(Access::Kernel(recv)) = self.operands.recv(self.call.root)
         {
             // SAFETY: the caller's promise.
-            unsafe { recv.write(at, result, bytes) }?;
+            unsafe { ring.job().reach().write(recv, at, result, bytes) }?;
         }
         let is_lent = self.lends_results && self.operands.own_are_reached();
         if self.call.collective == Collective::Allreduce && !is_lent {
@@ -105,7 +105,7 @@ impl<'a> Sliced<'a> {
             // when this rank has consumed the span.
             Some(Access::Mapped(recv)) => unsafe { copy_out(to, recv.wrapping_add(at), slice.len()) },
             // SAFETY: the same.
-            Some(Access::Kernel(recv)) => unsafe { recv.read(at, to, slice.len()) }?,
+            Some(Access::Kernel(recv)) => unsafe { ring.job().reach().read(recv, at, to, slice.len()) }?,
         }
         Ok(())
     }
