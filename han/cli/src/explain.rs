@@ -8,14 +8,13 @@ use std::process::ExitCode;
 
 use han::select::form::{Form, OverNodes};
 use han::select::tuned;
-use han::task::{Layout, figure};
+use han::task::{Layout, Shape, figure};
 use han::{Collective, Config};
 use net_fabric::algorithm::Topology;
 use serde::Serialize;
-use shm_core::sys::affinity::allowed_cores;
 use shm_core::{Circumstances, Explanation, Question};
 
-use crate::bench::{Memory, stats::parse_bytes};
+use crate::bench::{Memory, default_ranks, stats::parse_bytes};
 use crate::info::trial;
 use crate::output::stdout;
 
@@ -25,6 +24,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const WITH_DATA: [(&str, &str); 3] = [("collective", "bcast"), ("collective", "reduce"), ("collective", "allreduce")];
 /// Most ranks of one node.
 const MOST_RANKS: usize = shm_core::job::MAX_RANKS;
+/// The setting by which leaders reduce and broadcast instead of an allreduce.
+const SPLIT: &str = "HAN_SET=inter_allreduce_algorithm=ir+ib";
 /// Bytes of an element of the vector in question, a `double`.
 const ELEMENT_BYTES: usize = 8;
 
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     /// Length of a rank's vector, in bytes; K, M and G are powers of 1024
     #[arg(value_name = "BYTES", value_parser = parse_bytes, required_if_eq_any = WITH_DATA)]
     bytes: Option<usize>,
-    /// Number of ranks [default: one a usable core]
+    /// Number of ranks [default: one a usable core; with several nodes two a node]
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
     /// Number of nodes; several are connected by the network
@@ -66,7 +67,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         return between_nodes(args, &config);
     }
     let methods = trial::methods(&config)?;
-    let ranks = args.ranks.map_or_else(|| allowed_cores().map_or(1, |cores| cores.len()), |ranks| ranks as usize);
+    let ranks = args.ranks.map_or_else(|| default_ranks(None), |ranks| ranks as usize);
     if ranks > MOST_RANKS {
         return Err(format!("-n {ranks}: one node has at most {MOST_RANKS} ranks; --nodes spreads them").into());
     }
@@ -89,7 +90,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
 /// What would be chosen for ranks on several nodes.
 fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
     let nodes = args.nodes as usize;
-    let ranks = args.ranks.map_or(nodes, |ranks| ranks as usize);
+    let ranks = args.ranks.map_or_else(|| default_ranks(Some(args.nodes)), |ranks| ranks as usize);
     if ranks < nodes {
         return Err(format!("{nodes} nodes need at least as many ranks, but -n is {ranks}").into());
     }
@@ -137,7 +138,13 @@ fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
         writeln!(out, "  {} is {}: {} ({change}{}=...)", point.what, point.value, point.because, point.change)?;
     }
     match (args.plan, choice.form) {
-        (true, Form::Hierarchical) => write!(out, "{}", figure::draw(&layout, &choice.shape))?,
+        (true, Form::Hierarchical) => {
+            write!(out, "{}", figure::draw(&layout, &choice.shape))?;
+            if coll == Collective::Allreduce && !choice.shape.splits {
+                writeln!(out, "\nthe same with {SPLIT}: ia, between nodes, as ir and ib")?;
+                write!(out, "{}", figure::draw(&layout, &Shape { splits: true, ..choice.shape }))?;
+            }
+        }
         (true, Form::Flat) => writeln!(out, "there is no plan of tasks to draw: it is one operation of all ranks")?,
         (false, _) => {}
     }

@@ -200,6 +200,17 @@ fn explain_names_the_choice_and_the_setting_that_decided() {
     assert!(output(&["explain", "gather", "8"]).unwrap_err().contains("allreduce"));
 }
 
+/// Both forms of figure 5.14, and 5.6, where nothing but the nodes is given.
+#[test]
+fn the_plan_of_nodes_needs_no_number_of_ranks() {
+    let bcast = output(&["explain", "bcast", "4M", "--nodes", "2", "--plan"]).unwrap();
+    assert!(bcast.contains("by 4 ranks on 2 nodes") && bcast.contains("| sbib(1)\n"), "{bcast}");
+    let allreduce = output(&["explain", "allreduce", "4M", "--nodes", "2", "--plan"]).unwrap();
+    for expected in ["sbiasr(2)\n", "inter_allreduce_algorithm=ir+ib", "sbibirsr(3)\n", "sbibir("] {
+        assert!(allreduce.contains(expected), "{expected}: {allreduce}");
+    }
+}
+
 /// The choice that is explained is the one that a job makes.
 #[test]
 fn explain_tells_what_bench_does() {

@@ -17,7 +17,10 @@ pub(super) fn allreduce(shape: &Shape<'_>) -> Schedule {
     };
     let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
     let (longest, steps) = (chunks(0).longest(), size - 1);
-    let mut program = Builder::with_capacity(5 * steps * chunks(0).len() + 1);
+    // With fewer elements than ranks most blocks are empty. The last one may hold what is no whole element.
+    let elements = bytes / element_bytes.max(1);
+    let is_empty = |index: usize| index >= elements && index + 1 != size;
+    let mut program = Builder::with_capacity(5 * steps.min(elements + 2) * chunks(0).len() + 1);
     if size == 1 {
         if !shape.in_place {
             program.copy(shape.operand(0..bytes), shape.output(0..bytes));
@@ -26,32 +29,42 @@ pub(super) fn allreduce(shape: &Shape<'_>) -> Schedule {
     }
     let places = places(shape, 1, longest, chunks(0).len() * steps);
     let mut pool = Pool::new(&mut program, places, longest);
-    // Which block a rank sends in a step, and gets: that of the rank before it.
-    let sends = |rank: usize, step: usize| chunks((rank + 2 * size - 1 - step) % size);
+    // The block that this rank sends, and behind it the one that it gets: each step goes one back.
+    let behind = |index: usize| if index == 0 { size - 1 } else { index - 1 };
+    let mut index = behind(rank);
     for step in 0..steps {
-        let from = |range: Range<usize>| if step == 0 { shape.operand(range) } else { shape.output(range) };
-        exchange(
-            &mut program,
-            Some(Part { peer: next, chunks: sends(rank, step) }),
-            Some(Part { peer: before, chunks: sends(before, step) }),
-            from,
-            |range| pool.take(range.len()),
-            |program, range, theirs| {
-                program.reduce(theirs, shape.operand(range.clone()), shape.output(range));
-            },
-        );
+        let (sent, received) = (index, behind(index));
+        index = received;
+        if !(is_empty(sent) && is_empty(received)) {
+            let from = |range: Range<usize>| if step == 0 { shape.operand(range) } else { shape.output(range) };
+            exchange(
+                &mut program,
+                Some(Part { peer: next, chunks: chunks(sent) }),
+                Some(Part { peer: before, chunks: chunks(received) }),
+                from,
+                |range| pool.take(range.len()),
+                |program, range, theirs| {
+                    program.reduce(theirs, shape.operand(range.clone()), shape.output(range));
+                },
+            );
+        }
         program.next_round();
     }
-    for step in 0..steps {
-        let output = |range: Range<usize>| shape.output(range);
-        exchange(
-            &mut program,
-            Some(Part { peer: next, chunks: chunks((rank + size - step) % size) }),
-            Some(Part { peer: before, chunks: chunks((before + size - step) % size) }),
-            output,
-            |range| output(range.clone()),
-            |_, _, _| {},
-        );
+    // After a round but one it stands at the rank's own block again, which is complete.
+    for _ in 0..steps {
+        let (sent, received) = (index, behind(index));
+        index = received;
+        if !(is_empty(sent) && is_empty(received)) {
+            let output = |range: Range<usize>| shape.output(range);
+            exchange(
+                &mut program,
+                Some(Part { peer: next, chunks: chunks(sent) }),
+                Some(Part { peer: before, chunks: chunks(received) }),
+                output,
+                |range| output(range.clone()),
+                |_, _, _| {},
+            );
+        }
         program.next_round();
     }
     program.finish()

@@ -57,6 +57,7 @@ impl SharedMap {
     /// # Errors
     /// There is no room, or the directory cannot be written.
     pub fn named(path: &Path, bytes: usize) -> Result<Self> {
+        check_file_limit("fallocate in /dev/shm", bytes as u64)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         let file = options.open(path).map_err(|e| Error::io("open in /dev/shm", &e))?;
@@ -230,12 +231,7 @@ pub(crate) fn touch(start: *mut u8, bytes: usize) {
 
 /// An anonymous file of `bytes` zero bytes whose size can never change again.
 pub(super) fn sealed_memfd(name: &str, bytes: u64) -> Result<File> {
-    // The kernel's answer to a longer file would be a signal.
-    let most = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
-    if bytes > most {
-        let reason = format!("{bytes} bytes are more than the limit on a file's size, {most}: raise it (ulimit -f)");
-        return Err(Error::System { api: "memfd_create", reason });
-    }
+    check_file_limit("memfd_create", bytes)?;
     let name = CString::new(name).map_err(|_| Error::system("memfd_create", Errno::EINVAL))?;
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let fd: OwnedFd = memfd_create(name.as_c_str(), flags).map_err(|e| Error::system("memfd_create", e))?;
@@ -244,6 +240,16 @@ pub(super) fn sealed_memfd(name: &str, bytes: u64) -> Result<File> {
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|e| Error::system("fcntl(F_ADD_SEALS)", e))?;
     Ok(file)
+}
+
+/// An error of `api` if a file may not be `bytes` long: the kernel's answer would be a signal.
+fn check_file_limit(api: &'static str, bytes: u64) -> Result<()> {
+    let most = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    if bytes <= most {
+        return Ok(());
+    }
+    let reason = format!("{bytes} bytes are more than the limit on a file's size, {most}: raise it (ulimit -f)");
+    Err(Error::System { api, reason })
 }
 
 /// What the names of this user's objects in [`DEV_SHM`] begin with.

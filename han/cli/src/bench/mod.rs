@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(value_name = "COLL", value_delimiter = ',', value_parser = parse_selection)]
     #[arg(required_unless_present_any = ["limits", "limits_peer", "one_way"])]
     collectives: Vec<Selection>,
-    /// Number of ranks to start [default: one a usable core]
+    /// Number of ranks to start [default: one a usable core; with several nodes two a node]
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
     /// Number of (virtual) nodes to spread the ranks over
@@ -242,6 +242,14 @@ fn check_root(args: &Args, ranks: usize) -> Result<()> {
     Ok(())
 }
 
+/// How many ranks are meant where nobody says: one a usable core of one node, two on each of several.
+pub(crate) fn default_ranks(nodes: Option<u32>) -> usize {
+    match nodes {
+        Some(nodes @ 2..) => 2 * nodes as usize,
+        _ => allowed_cores().map_or(1, |cores| cores.len()),
+    }
+}
+
 /// Becomes the job (or, under a launcher, the rank) that measures; returns only with an error.
 fn start(args: &Args) -> Box<dyn std::error::Error> {
     let own_arguments = std::env::args_os().skip(1).chain([OsString::from("--worker")]);
@@ -251,8 +259,7 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
     };
     let mut command = Command::new(&executable);
     if LAUNCHER_VARIABLES.iter().all(|name| std::env::var_os(name).is_none()) {
-        let cores = allowed_cores().map_or(1, |cores| cores.len());
-        let ranks = args.ranks.map_or(cores, |ranks| ranks as usize);
+        let ranks = args.ranks.map_or_else(|| default_ranks(args.nodes), |ranks| ranks as usize);
         command.args(["run", "-n", &ranks.to_string()]);
         if let Some(nodes) = args.nodes {
             command.args(["--nodes", &nodes.to_string()]);

@@ -8,10 +8,13 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::say;
 
 /// Writes of this size are atomic on a pipe (`PIPE_BUF`), so that both streams may share one.
 const BATCH_BYTES: usize = 4096;
@@ -29,6 +32,7 @@ pub(super) struct Forwarders {
     stop: PipeWriter,
     done: PipeReader,
     threads: Vec<JoinHandle<()>>,
+    lost: Receiver<()>,
 }
 
 impl Forwarders {
@@ -36,26 +40,33 @@ impl Forwarders {
     pub(super) fn start(stdout: Vec<Source>, stderr: Vec<Source>, label: bool) -> io::Result<Self> {
         let (stop_reader, stop) = io::pipe()?;
         let (done, done_writer) = io::pipe()?;
-        let mut threads = Vec::new();
-        let sinks = [io::stdout().as_fd().try_clone_to_owned()?, io::stderr().as_fd().try_clone_to_owned()?];
-        for (sources, sink) in [stdout, stderr].into_iter().zip(sinks) {
+        let (mut threads, (loses, lost)) = (Vec::new(), channel());
+        let out = (stdout, io::stdout().as_fd().try_clone_to_owned()?, "standard output");
+        let err = (stderr, io::stderr().as_fd().try_clone_to_owned()?, "standard error");
+        for (sources, sink, name) in [out, err] {
             let mut forwarder = Forwarder::new(sources, File::from(sink), label)?;
-            let (stop, done) = (stop_reader.try_clone()?, done_writer.try_clone()?);
+            let (stop, done, loses) = (stop_reader.try_clone()?, done_writer.try_clone()?, loses.clone());
             threads.push(thread::spawn(move || {
-                // A sink that takes no more closes the ranks' pipes: they learn it as from any reader.
-                let _ = forwarder.run(&stop);
+                // A sink that takes no more closes the ranks' pipes: they learn it as from any reader. That a reader
+                // has left is its own wish; anything else loses what the ranks have said.
+                if let Err(e) = forwarder.run(&stop)
+                    && e.kind() != ErrorKind::BrokenPipe
+                {
+                    say(&format!("cannot write to {name}: {e}; what the ranks print there is lost"));
+                    let _ = loses.send(());
+                }
                 drop(done);
             }));
         }
-        Ok(Self { stop, done, threads })
+        Ok(Self { stop, done, threads, lost })
     }
 
     /// Tells the threads that no writer is left: they forward what the pipes still hold and end.
-    /// The result becomes readable when they have.
-    pub(super) fn drain(self) -> PipeReader {
+    /// The first result becomes readable when they have; then the second holds something if output could not be written.
+    pub(super) fn drain(self) -> (PipeReader, Receiver<()>) {
         drop(self.stop);
         drop(self.threads);
-        self.done
+        (self.done, self.lost)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::ffi::CString;
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -65,8 +65,12 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
     end_descendants()?;
     // A rank that was killed while it shared memory by name has left the name.
     shm_core::sys::map::sweep();
-    wait_for_output(output, &mut signals, front)?;
-    Ok(ExitCode::from(job.exit_code()))
+    let (done, lost) = output.drain();
+    wait_for_output(&done, &mut signals, front)?;
+    match job.exit_code() {
+        0 if lost.try_recv().is_ok() => Ok(ExitCode::FAILURE),
+        code => Ok(ExitCode::from(code)),
+    }
 }
 
 struct Supervisor {
@@ -284,8 +288,7 @@ fn end_descendants() -> io::Result<()> {
 }
 
 /// Waits until all output has been taken, or a user or the front's death ends that too.
-fn wait_for_output(output: Forwarders, signals: &mut Signals, front: Pid) -> io::Result<()> {
-    let done = output.drain();
+fn wait_for_output(done: &PipeReader, signals: &mut Signals, front: Pid) -> io::Result<()> {
     while getppid() == front {
         let mut fds = [PollFd::new(done.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, PollTimeout::NONE) {

@@ -119,6 +119,13 @@ fn a_reader_who_leaves_ends_the_job() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let done = Job::script(&["-n", "1"], "echo result").with(|c| c.stdout(full)).finish();
+    done.expect(1, &["cannot write to standard output: No space left on device"]);
+}
+
+#[test]
 fn a_reader_who_does_not_read_holds_up_neither_timeout_nor_signals() {
     let mut job = Job::new(&["-n", "1", "--timeout", "0.5", "yes"]).start();
     let unread = job.child.stdout.take();

@@ -1,9 +1,12 @@
 //! What cannot be registered.
 #![allow(unsafe_code)] // makes and takes away memory of all kinds
 
+use std::path::Path;
+
 use super::{Pages, Rank};
 use crate::error::Error;
 use crate::memory::SharedVec;
+use crate::sys::map::{self, SharedMap};
 use crate::sys::pages::page_bytes;
 
 impl Rank {
@@ -19,7 +22,7 @@ impl Rank {
             // SAFETY: nobody changes the file.
             unsafe { memmap2::MmapOptions::new().map_copy(&file) }.unwrap()
         };
-        let object = crate::sys::map::SharedMap::anonymous("han-test", page).unwrap();
+        let object = SharedMap::anonymous("han-test", page).unwrap();
         // SAFETY: a page of this role's own.
         let outcome = unsafe { libc::mprotect(pages.at(2 * page).cast(), page, libc::PROT_READ) };
         assert_eq!(outcome, 0);
@@ -58,5 +61,9 @@ impl Rank {
         self.unregister(limited.start).unwrap();
         let error = self.job.allocate(8 << 20, false).unwrap_err().to_string();
         assert!(error.contains("no memory for") && error.contains("ulimit -f"), "{error}");
+        // A longer file in /dev/shm would be a signal that ends the process.
+        let path = map::prefix() + "refused-" + &std::process::id().to_string();
+        let error = SharedMap::named(&Path::new(map::DEV_SHM).join(path), 8192).unwrap_err().to_string();
+        assert!(error.contains("ulimit -f"), "{error}");
     }
 }
