@@ -2,7 +2,10 @@
 #![allow(unsafe_code)] // pidfd_open has no safe wrapper in nix
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::mem;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,7 +14,18 @@ use crate::error::{Error, Result};
 
 /// A handle on a process that stays true when its id is used again.
 #[derive(Debug)]
-pub struct PidFd(OwnedFd);
+pub struct PidFd {
+    fd: OwnedFd,
+    pid: u32,
+}
+
+/// What a descriptor says that was to watch a process.
+enum Seen {
+    Lives,
+    Ended,
+    /// Somebody has closed it, and its number may be of something else by now.
+    Lost,
+}
 
 impl PidFd {
     /// Opens the process `pid`.
@@ -19,19 +33,35 @@ impl PidFd {
     /// # Errors
     /// The process has already ended and was reaped, or this kernel has no `pidfd_open`.
     pub fn open(pid: u32) -> Result<Self> {
-        let pid = libc::pid_t::try_from(pid).map_err(|_| Error::system("pidfd_open", Errno::EINVAL))?;
+        let id = libc::pid_t::try_from(pid).map_err(|_| Error::system("pidfd_open", Errno::EINVAL))?;
         // SAFETY: pidfd_open takes no pointers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0u32) };
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0u32) };
         let fd = RawFd::try_from(fd).unwrap_or(-1);
         if fd < 0 {
             return Err(Error::system("pidfd_open", Errno::last()));
         }
         // SAFETY: the kernel has just given this descriptor to us alone.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, pid })
+    }
+
+    /// What `polled` says, which was asked for `POLLIN`.
+    fn seen(&self, polled: PollFlags) -> Seen {
+        if polled.is_empty() {
+            return Seen::Lives;
+        }
+        // Signal 0 only asks, and only of what is a process.
+        // SAFETY: pidfd_send_signal takes no signal information here, so no pointer.
+        let asked = unsafe {
+            libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), 0, ptr::null::<libc::siginfo_t>(), 0u32)
+        };
+        if asked < 0 && Errno::last() == Errno::EBADF { Seen::Lost } else { Seen::Ended }
     }
 }
 
 /// The lives of a job's ranks, by rank: `None` for those that nobody watches.
+///
+/// A program may close descriptors that are not its own, all from 3 on for instance. A rank whose descriptor is lost is
+/// watched by a new one.
 #[derive(Debug)]
 pub struct Lives(RefCell<Vec<Option<PidFd>>>);
 
@@ -45,28 +75,93 @@ impl Lives {
     /// True if `rank` is watched and has ended. As long as this is false its process id is nobody else's.
     #[must_use]
     pub fn has_ended(&self, rank: usize) -> bool {
-        let ranks = self.0.borrow();
-        let Some(PidFd(fd)) = &ranks[rank] else { return false };
-        matches!(poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO), Ok(n) if n > 0)
+        !self.ended_of(rank..rank + 1).is_empty()
     }
 
     /// Those that are watched and have ended.
     #[must_use]
     pub fn ended(&self) -> Vec<usize> {
-        let ranks = self.0.borrow();
-        let watched = ranks.iter().enumerate().filter_map(|(i, p)| p.as_ref().map(|p| (i, p)));
+        let size = self.0.borrow().len();
+        self.ended_of(0..size)
+    }
+
+    fn ended_of(&self, asked: Range<usize>) -> Vec<usize> {
+        let mut ranks = self.0.borrow_mut();
+        let watched = asked.filter_map(|rank| Some((rank, ranks[rank].as_ref()?)));
         let (index, mut fds): (Vec<usize>, Vec<PollFd<'_>>) =
-            watched.map(|(i, p)| (i, PollFd::new(p.0.as_fd(), PollFlags::POLLIN))).unzip();
-        match poll(&mut fds, PollTimeout::ZERO) {
-            Ok(n) if n > 0 => {
-                index.into_iter().zip(fds).filter(|(_, fd)| fd.any().unwrap_or(false)).map(|(i, _)| i).collect()
-            }
-            _ => Vec::new(),
+            watched.map(|(rank, process)| (rank, PollFd::new(process.fd.as_fd(), PollFlags::POLLIN))).unzip();
+        if !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0) {
+            return Vec::new();
         }
+        let polled: Vec<_> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
+        let has_ended = |&(rank, polled): &(usize, PollFlags)| {
+            let Some(process) = &ranks[rank] else { return false };
+            match process.seen(polled) {
+                Seen::Lives => false,
+                Seen::Ended => true,
+                Seen::Lost => {
+                    let anew = PidFd::open(process.pid).ok();
+                    let is_gone = anew.is_none();
+                    // Its number is not ours to close any more.
+                    mem::forget(mem::replace(&mut ranks[rank], anew));
+                    is_gone
+                }
+            }
+        };
+        index.into_iter().zip(polled).filter(has_ended).map(|(rank, _)| rank).collect()
     }
 
     /// Watches `rank` no longer.
     pub fn forget(&self, rank: usize) {
         self.0.borrow_mut()[rank] = None;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    fn child() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
+    }
+
+    #[test]
+    fn who_has_ended_is_told() {
+        let (mut first, mut second) = (child(), child());
+        let watch = |child: &Child| Some(PidFd::open(child.id()).unwrap());
+        let lives = Lives::new(vec![watch(&first), None, watch(&second)]);
+        assert!(lives.ended().is_empty());
+        second.kill().unwrap();
+        second.wait().unwrap();
+        assert_eq!(lives.ended(), [2]);
+        assert!(lives.has_ended(2) && !lives.has_ended(0) && !lives.has_ended(1));
+        lives.forget(2);
+        assert!(lives.ended().is_empty());
+        first.kill().unwrap();
+        first.wait().unwrap();
+        assert!(lives.has_ended(0));
+    }
+
+    #[test]
+    fn a_descriptor_that_the_program_has_closed_is_no_death() {
+        let mut child = child();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(writer); // so that its other end is always ready
+        let pidfd = PidFd::open(child.id()).unwrap();
+        // As a program that closes all descriptors, and then opens something else.
+        // SAFETY: both numbers are open; the process's is now one of the pipe.
+        assert!(unsafe { libc::dup2(reader.as_raw_fd(), pidfd.fd.as_raw_fd()) } >= 0);
+        let number = pidfd.fd.as_raw_fd();
+        let lives = Lives::new(vec![Some(pidfd)]);
+        assert!(!lives.has_ended(0), "a pipe's end is no process's end");
+        assert!(!lives.has_ended(0));
+        // SAFETY: the pipe's end that was put there; nobody has closed it.
+        assert_eq!(unsafe { libc::close(number) }, 0, "what the program opened is left alone");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(lives.ended(), [0]);
     }
 }
