@@ -14,7 +14,7 @@ const FUNCTIONS: &[&str] = &[
     "PMIx_Abort",
     "PMIx_Put",
     "PMIx_Commit",
-    "PMIx_Fence",
+    "PMIx_Fence_nb",
     "PMIx_Get",
     "PMIx_Error_string",
 ];
@@ -24,6 +24,7 @@ const TYPES: &[&str] = &["pmix_proc_t", "pmix_value_t", "pmix_info_t"];
 
 const CONSTANTS: &[&str] = &[
     "PMIX_SUCCESS",
+    "PMIX_OPERATION_SUCCEEDED",
     "PMIX_ERR_NOT_FOUND",
     "PMIX_BOOL",
     "PMIX_BYTE_OBJECT",

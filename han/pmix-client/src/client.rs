@@ -6,6 +6,8 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::slice;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::library::{self as sys, Exports, library};
 use crate::{Error, Result};
@@ -93,21 +95,45 @@ impl Client {
         check(self.library, status, || "PMIx_Commit".to_owned())
     }
 
-    /// Waits until all ranks have come, and brings what they have put here.
+    /// Waits until all ranks have come, and brings what they have put here. Launchers do not tell of ranks that have ended
+    /// without a word, or never come: `waiting` is asked now and then, with the time so far, and may give up.
     ///
     /// # Errors
-    /// A rank has gone, or the launcher.
-    pub fn fence(&mut self) -> Result<()> {
-        let mut info = MaybeUninit::<sys::pmix_info_t>::zeroed();
+    /// A rank has gone, or the launcher; or what `waiting` gives up with: then this client is of no more use.
+    pub fn fence<E: From<Error>>(
+        &mut self,
+        mut waiting: impl FnMut(Duration) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let info = MaybeUninit::<sys::pmix_info_t>::zeroed();
         // SAFETY: zeros are a value of this type: numbers and null pointers.
-        let info = unsafe { info.assume_init_mut() };
+        let mut info = unsafe { info.assume_init() };
         copy_text(&mut info.key, sys::PMIX_COLLECT_DATA);
         info.value.type_ = sys::PMIX_BOOL;
         info.value.data.flag = true;
-        let everybody = self.process(RANK_WILDCARD);
-        // SAFETY: one process's name and one piece of information, which are read.
-        let status = unsafe { self.library.PMIx_Fence(&raw const everybody, 1, info, 1) };
-        check(self.library, status, || "PMIx_Fence".to_owned())
+        let mut given = Box::new((self.process(RANK_WILDCARD), info));
+        let passed = Arc::new(Passed::default());
+        let told = Arc::into_raw(Arc::clone(&passed)).cast_mut().cast();
+        let (everybody, info) = (&raw const given.0, &raw mut given.1);
+        // SAFETY: one process's name and one piece of information, which live until the fence is over, and for ever if it
+        // is given up; `fence_passed` takes the share that `told` is.
+        let status = unsafe { self.library.PMIx_Fence_nb(everybody, 1, info, 1, Some(fence_passed), told) };
+        let refused = |status| check(self.library, status, || "PMIx_Fence".to_owned());
+        if status == sys::PMIX_OPERATION_SUCCEEDED {
+            // SAFETY: then it is not called, and the share is still this function's.
+            drop(unsafe { Arc::from_raw(told.cast_const().cast::<Passed>()) });
+            return Ok(());
+        }
+        refused(status)?;
+        let since = Instant::now();
+        loop {
+            if let Some(status) = passed.wait(ASK_EVERY) {
+                return Ok(refused(status)?);
+            }
+            if let Err(why) = waiting(since.elapsed()) {
+                std::mem::forget(given);
+                return Err(why);
+            }
+        }
     }
 
     /// What a rank had put before the last fence.
@@ -237,6 +263,33 @@ impl Drop for Value {
         // SAFETY: so did the value itself; nobody else has it.
         unsafe { libc::free(self.0.as_ptr().cast()) };
     }
+}
+
+/// Time between two questions whether to go on waiting.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// What becomes of a fence, as libpmix's own thread tells.
+#[derive(Default)]
+struct Passed {
+    status: Mutex<Option<c_int>>,
+    told: Condvar,
+}
+
+impl Passed {
+    /// Its status, if it is there within that time.
+    fn wait(&self, limit: Duration) -> Option<c_int> {
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.wait_timeout_while(status, limit, |status| status.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Called by libpmix when a fence is over.
+unsafe extern "C" fn fence_passed(status: c_int, passed: *mut c_void) {
+    // SAFETY: `fence` has made a share for this call, which comes once.
+    let passed = unsafe { Arc::from_raw(passed.cast_const().cast::<Passed>()) };
+    *passed.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    passed.told.notify_one();
 }
 
 /// All ranks of a job; the header's constant is an expression that bindgen does not evaluate.

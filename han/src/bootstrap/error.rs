@@ -21,6 +21,9 @@ pub enum Error {
     /// A PMIx launcher, or the way to it.
     #[error("PMIx: {0}")]
     Pmix(#[from] pmix_client::Error),
+    /// Other ranks have not come within `timeout_s`.
+    #[error("{0}: given up at HAN_SET=timeout_s")]
+    Waited(String),
     /// The launcher understood and said no.
     #[error("the launcher refused `{request}`: {reason}")]
     Refused {

@@ -6,6 +6,7 @@
 
 mod error;
 mod oob;
+mod patience;
 pub mod pmi;
 mod pmix;
 mod rendezvous;
@@ -16,6 +17,7 @@ use shm_core::exchange::{Alone, Exchange};
 
 pub use error::{Error, Result};
 pub use oob::OutOfBand;
+pub(crate) use patience::Patience;
 
 /// Joins the job that this process was started in: the ranks that meet at `HAN_RENDEZVOUS`, PMI-1 over `PMI_FD` or
 /// `PMI_PORT`, PMIx, else a world of this one rank.
@@ -23,10 +25,15 @@ pub use oob::OutOfBand;
 /// # Errors
 /// [`Error::Environment`] when variables contradict each other; otherwise whatever meeting the others comes upon.
 pub fn connect() -> Result<Box<dyn Exchange>> {
-    connect_with(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    connect_within(Patience { speak_s: 0.0, limit_s: 0.0 })
 }
 
-fn connect_with(variable: impl Fn(&str) -> Option<String>) -> Result<Box<dyn Exchange>> {
+/// The same with that patience, where the launcher does not tell of ranks that never come.
+pub(crate) fn connect_within(patience: Patience) -> Result<Box<dyn Exchange>> {
+    connect_with(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()), patience)
+}
+
+fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -> Result<Box<dyn Exchange>> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(address) = set(rendezvous::ADDRESS) {
         return rendezvous::meet(rendezvous::Settings::read(&address, set)?);
@@ -41,7 +48,7 @@ fn connect_with(variable: impl Fn(&str) -> Option<String>) -> Result<Box<dyn Exc
         return Ok(Box::new(pmi::Client::over_tcp(&address, id)?));
     }
     if variable("PMIX_NAMESPACE").is_some() {
-        return Ok(Box::new(pmix::Pmix::connect()?));
+        return Ok(Box::new(pmix::Pmix::connect(patience)?));
     }
     if let Some(tasks) = variable("SLURM_STEP_NUM_TASKS").filter(|tasks| tasks != "1") {
         // Silently becoming N worlds of one rank would be the worst answer.
@@ -65,7 +72,8 @@ mod tests {
     use super::*;
 
     fn connect_under(variables: &[(&str, &str)]) -> Result<Box<dyn Exchange>> {
-        connect_with(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+        let patience = Patience { speak_s: 0.0, limit_s: 0.0 };
+        connect_with(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()), patience)
     }
 
     fn refusal(variables: &[(&str, &str)]) -> String {

@@ -4,7 +4,8 @@
 use pmix_client::Client;
 use shm_core::exchange::{Exchange, ExchangeError};
 
-use super::error::Result;
+use super::error::{Error, Result};
+use super::patience::Patience;
 
 /// A rank of a PMIx job.
 #[derive(Debug)]
@@ -13,6 +14,7 @@ pub(super) struct Pmix {
     nodes: Option<Vec<usize>>,
     /// Number of exchanges so far; part of every key, so that no value is read twice.
     generation: u64,
+    patience: Patience,
 }
 
 /// Begins every value: some versions of libpmix lose what comes after an empty one.
@@ -22,9 +24,9 @@ impl Pmix {
     /// Joins the job that this process was started in.
     ///
     /// # Errors
-    /// [`Error::Pmix`](super::Error::Pmix): libpmix is not there, or the launcher has gone.
-    pub(super) fn connect() -> Result<Self> {
-        let mut joined = Self { client: Client::connect()?, nodes: None, generation: 0 };
+    /// [`Error::Pmix`]: libpmix is not there, or the launcher has gone. [`Error::Waited`]: ranks have not come.
+    pub(super) fn connect(patience: Patience) -> Result<Self> {
+        let mut joined = Self { client: Client::connect()?, nodes: None, generation: 0, patience };
         // Launchers tell of other ranks' nodes by various keys, and Slurm not all of it; so each rank tells of its own.
         let own = joined.client.node()?.unwrap_or_default();
         let names = joined.gather(own.as_bytes())?;
@@ -36,7 +38,7 @@ impl Pmix {
         let key = format!("han-{}", self.generation);
         self.generation += 1;
         self.client.put(&key, &[&[PRESENT], bytes].concat())?;
-        self.client.fence()?;
+        self.fence()?;
         let mut all = Vec::with_capacity(self.client.size());
         for rank in 0..self.client.size() {
             let mut value = self.client.fetch(rank, &key)?;
@@ -44,8 +46,19 @@ impl Pmix {
         }
         // A value that is not here yet is fetched from its rank's node, and waited for in vain if that rank has left
         // (Open MPI 5): so none leaves before all have read.
-        self.client.fence()?;
+        self.fence()?;
         Ok(all)
+    }
+
+    fn fence(&mut self) -> Result<()> {
+        let (rank, size) = (self.client.rank(), self.client.size());
+        let mut wait = self.patience.wait(move |seconds| {
+            format!(
+                "rank {rank} has waited {seconds:.1} s at the start for the other ranks of {size}; under PMIx one that has ended \
+                 without a word, or does not use han, is waited for"
+            )
+        });
+        self.client.fence::<Error>(|elapsed| wait.look(elapsed))
     }
 }
 

@@ -126,6 +126,19 @@ fn an_abort_ends_a_job_of_mpirun() {
 }
 
 #[test]
+fn a_rank_that_ends_without_a_word_is_not_waited_for_in_silence() {
+    let script = format!("[ $OMPI_COMM_WORLD_RANK = 1 ] || exec {}", hello());
+    let words = ["sh", "-c", &script].map(str::to_owned);
+    let job = Launcher::open_mpi(DEBIAN).job(3, &words);
+    let done = job.env("HAN_WATCHDOG", "0.5").env("HAN_SET", "timeout_s=2").finish();
+    assert_ne!(done.code, 0, "{done:#?}");
+    let waited = "at the start for the other ranks of 3; under PMIx one that has ended without a word";
+    for said in ["han: watchdog: rank 0 has waited 0.", "given up at HAN_SET=timeout_s", waited] {
+        assert!(done.stderr.contains(said), "{said:?} is missing in {done:#?}");
+    }
+}
+
+#[test]
 fn a_launcher_that_has_gone_is_missed() {
     let mut command = Command::new(hello());
     command.env("PMIX_NAMESPACE", "nowhere").env("PMIX_RANK", "0");
