@@ -11,7 +11,6 @@ pub use introduction::{host_name, network_identity, node_identity};
 pub use watch::{JobStatus, RankReport, list};
 
 use std::cell::Cell;
-use std::fs;
 use std::rc::Rc;
 
 use crate::coll::sm::Terms;
@@ -25,7 +24,7 @@ use crate::segment::{Backing, Place, Segment, Shape, gather, random};
 use crate::settings::Settings;
 use crate::sync::{Ordering, Patience};
 use crate::sys::pidfd::{Lives, PidFd};
-use crate::sys::{clock, futex, map};
+use crate::sys::{clock, futex, map, process};
 use crate::topo::{Hierarchy, Level, Locality};
 pub(crate) use ending::AtWork;
 use introduction::{Introduction, agree};
@@ -277,9 +276,7 @@ impl Job {
     /// As [`name`](Self::name), with what the kernel says of the process where that explains a wait.
     pub(crate) fn name_and_state(&self, rank: usize) -> String {
         let (number, pid) = (self.numbers[rank], self.pids[rank]);
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        match state {
+        match process::state(pid) {
             Some('T' | 't') => format!("rank {number} (pid {pid}, stopped)"),
             Some('Z') | None => format!("rank {number} (pid {pid}, ended)"),
             Some(_) => format!("rank {number} (pid {pid})"),

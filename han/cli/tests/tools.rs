@@ -284,6 +284,7 @@ fn status_names_the_rank_that_is_missing() {
     kill(pid(1), Signal::SIGSTOP).unwrap();
     let stuck = until(&|job| job["ranks"][0]["missing"] == serde_json::json!([1]));
     assert_eq!(stuck["ranks"][0]["state"], "waiting");
+    assert_eq!(stuck["ranks"][1]["state"], "stopped");
     assert!(stuck["ranks"][0]["operation"].as_str().unwrap().contains("barrier"), "{stuck}");
     kill(pid(1), Signal::SIGCONT).unwrap();
 }

@@ -10,7 +10,7 @@ use crate::job::MAX_RANKS;
 use crate::segment::Segment;
 use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus};
 use crate::sync::Ordering;
-use crate::sys::clock;
+use crate::sys::{clock, process};
 use reduce_kernels::Signature;
 
 /// One job on this node.
@@ -31,7 +31,7 @@ pub struct RankReport {
     pub rank: usize,
     /// Its process id.
     pub pid: u32,
-    /// `starting`, `computing`, `waiting`, `finalizing`, `finalized`, or `dead`.
+    /// `starting`, `computing`, `waiting`, `finalizing`, `finalized`, `stopped` (by a signal), or `dead`.
     pub state: &'static str,
     /// The operation that it waits in, with its number and communicator.
     pub operation: Option<String>,
@@ -86,17 +86,18 @@ fn look(path: &Path) -> Option<JobStatus> {
 fn report(rank: usize, status: &RankStatus) -> RankReport {
     let pid = status.pid.load(Ordering::Relaxed);
     let since = status.waiting_since_ns.load(Ordering::Acquire);
-    let alive = Path::new(&format!("/proc/{pid}")).exists();
+    let process = process::state(pid);
     let state = match status.state.load(Ordering::Acquire) {
         FINALIZED => "finalized",
-        RUNNING | FINALIZING if !alive => "dead",
+        RUNNING | FINALIZING if matches!(process, None | Some('Z')) => "dead",
+        RUNNING | FINALIZING if matches!(process, Some('T' | 't')) => "stopped",
         RUNNING | FINALIZING if since != 0 => "waiting",
         RUNNING => "computing",
         FINALIZING => "finalizing",
         _ => "starting",
     };
     let mut report = RankReport { rank, pid, state, operation: None, age_ms: None, missing: Vec::new() };
-    if state == "waiting" {
+    if since != 0 && matches!(state, "waiting" | "stopped") {
         let signature =
             Signature { packed: status.packed.load(Ordering::Relaxed), count: status.count.load(Ordering::Relaxed) };
         let (sequence, communicator) =

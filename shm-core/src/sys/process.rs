@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)] // pre_exec, prctl, sigaction and raw descriptors have no safe interface in std or nix
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -46,6 +46,13 @@ pub fn restore_default_action(signal: Signal) -> io::Result<()> {
     // SAFETY: SIG_DFL installs no handler, so no code of this process can run in signal context.
     unsafe { nix::sys::signal::signal(signal, SigHandler::SigDfl) }?;
     Ok(())
+}
+
+/// The state of process `pid` as in `ps`: `R`, `S`, `T`, ...; `None` if there is none.
+#[must_use]
+pub fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// Makes this process the parent of every descendant that loses its own.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use shm_core::sys::process;
 
 /// After this a test has hung.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -216,6 +217,5 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
 
 /// A process's state as in `ps`: `R`, `S`, `T`, ...
 pub(crate) fn state(pid: Pid) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
+    process::state(pid.as_raw().unsigned_abs())
 }
