@@ -18,8 +18,9 @@ const LOOK: Duration = Duration::from_millis(200);
 const TICKS_PER_S: f64 = 100.0;
 
 /// One-way latency of a cache line in nanoseconds from which on two cores count as far apart. Within a
-/// cache that they share it takes 25 to 60, between two such caches or sockets 140 to 250.
-const FAR_NS: f64 = 100.0;
+/// cache that they share it takes 25 to 60, on the mesh of a large socket 90 to 130, between two such caches or sockets
+/// 140 to 250.
+const FAR_NS: f64 = 135.0;
 
 /// How far apart the two cores are; virtual ones move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
