@@ -91,7 +91,7 @@ impl LocalComm {
     /// this rank's are worked on where they are.
     #[must_use]
     pub fn choice(&self, call: &Call<'_>) -> &'static str {
-        let form = sm::choose(&self.ring, call);
+        let form = sm::likely(&self.ring, call);
         let lends = sm::lends(form, call.collective, call.bytes(), call.is_in_place());
         form.choice(lends && can_be_reached(&self.ring, call))
     }
@@ -182,7 +182,7 @@ impl LocalComm {
         while let Some(queued) = self.queue.front_mut() {
             if let Queued::Waiting(call) = queued {
                 let call = std::mem::replace(call, Call::barrier());
-                *queued = Queued::Running(Operation::begin(&mut self.ring, call));
+                *queued = Queued::Running(Operation::begin(&mut self.ring, call, false));
             }
             if let Queued::Running(operation) = queued
                 && advance(operation, &mut self.ring)?.is_pending()

@@ -113,7 +113,8 @@ impl Circumstances {
         }
         question.in_place &= matches!(question.collective, Collective::Reduce | Collective::Allreduce);
         let Question { collective, bytes, .. } = question;
-        let terms = Terms::new(&self.settings, &self.hierarchy, self.own_cores, self.shared, self.last_cache_bytes);
+        let terms =
+            Terms::new(&self.settings, &self.hierarchy, self.own_cores, self.shared, self.cma, self.last_cache_bytes);
         let decision = terms.decide(collective, bytes, || question.keeps_order);
         let form = decision.form();
         let (because, change) = terms.because(decision, collective, bytes);
@@ -125,6 +126,10 @@ impl Circumstances {
             Form::Tree if bytes <= INLINE_BYTES => {
                 points.push(self.tree(&terms));
                 points.extend(self.payload(&terms, question));
+            }
+            Form::Halves => {
+                lent = true;
+                points.extend(self.halves(question));
             }
             Form::Tree | Form::Direct | Form::Slice | Form::Ring => {
                 if form == Form::Tree {
@@ -187,6 +192,26 @@ impl Circumstances {
         }
         let why = format!("more than {} bytes, at most {}", annex_bytes.max(INLINE_BYTES), terms.cell_bytes);
         vec![Point::new("payload", "in one cell", why, ""), self.stores(bytes)]
+    }
+
+    /// How two ranks share out the work.
+    fn halves(&self, question: Question) -> [Point; 2] {
+        let shares = match question.collective {
+            Collective::Reduce => "of the root two thirds, of the other rank one",
+            _ => "of each rank one half",
+        };
+        let why = match question.collective {
+            Collective::Reduce => "the root has its results where they belong, the other copies them there",
+            Collective::Bcast => "the root writes while the other reads, or else the other reads all",
+            _ => "each writes its results to both",
+        };
+        let (how, because) = if question.mapped && self.shared {
+            ("mapped", "peers can map them")
+        } else {
+            ("copied by the kernel", "peers cannot map private buffers")
+        };
+        let vectors = Point::new("vectors", format!("where they are, {how}"), because, "single_copy, methods");
+        [Point::new("shares", shares, why, ""), vectors]
     }
 
     /// Whether vectors are worked on where they are.
@@ -370,6 +395,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_says_who_does_what_and_what_it_is_tried_against() {
+        let ordinary = circumstances(2, true).explain(question(Collective::Reduce, 1 << 20, false));
+        assert_eq!(ordinary.choice, "solo/halves");
+        assert!(point(&ordinary, "form").because.contains("unless trials say that slice is faster"), "{ordinary}");
+        assert!(point(&ordinary, "shares").value.contains("two thirds"), "{ordinary}");
+        assert_eq!(point(&ordinary, "vectors").value, "where they are, copied by the kernel");
+        let mapped = circumstances(2, true).explain(question(Collective::Bcast, 1 << 20, true));
+        assert_eq!(point(&mapped, "vectors").value, "where they are, mapped");
+        let mut alone = circumstances(2, true);
+        alone.cma = false;
+        assert_eq!(alone.explain(question(Collective::Bcast, 1 << 20, false)).choice, "sm/direct");
+    }
+
+    #[test]
     fn trees_say_what_they_follow() {
         let counted = circumstances(40, true).explain(question(Collective::Allreduce, 8, false));
         assert!(point(&counted, "tree").value.contains("in eights"), "{counted}");
@@ -400,7 +439,7 @@ mod tests {
     #[test]
     fn what_is_off_is_named() {
         let mut off = circumstances(2, true);
-        off.shared = false;
+        (off.shared, off.cma) = (false, false);
         let answer = off.explain(question(Collective::Reduce, 1 << 20, true));
         assert_eq!(answer.choice, "sm/direct");
         assert!(point(&answer, "vectors").because.contains("needs the method shared"), "{answer}");

@@ -178,7 +178,8 @@ impl Job {
     /// What the choices of a communicator with this hierarchy depend on.
     pub(crate) fn terms(&self, hierarchy: &Hierarchy) -> Terms {
         let shared = self.methods().has(Method::Shared);
-        Terms::new(&self.settings, hierarchy, self.own_cores, shared, self.last_cache_bytes)
+        let everywhere = self.reach().reaches_all();
+        Terms::new(&self.settings, hierarchy, self.own_cores, shared, everywhere, self.last_cache_bytes)
     }
 
     /// As [`terms`](Self::terms), for explanations.

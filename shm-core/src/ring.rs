@@ -16,7 +16,7 @@ mod span;
 
 use std::rc::Rc;
 
-use crate::coll::sm::{Families, Family, Terms};
+use crate::coll::sm::{Families, Family, Terms, Trials};
 use crate::copy::Stores;
 use crate::error::Result;
 use crate::exchange::Exchange;
@@ -24,13 +24,20 @@ use crate::job::{AtWork, Job};
 use crate::segment::layout::{Header, RankFlags, SLOTS, StepSlot, annex_bytes, cell_bytes, whole_pages};
 use crate::segment::{Place, Segment, Shape};
 use cells::Cells;
-use reduce_kernels::Signature;
+use reduce_kernels::{Call, Signature};
 pub(crate) use span::Span;
 
 /// Steps that a reader fetches in advance from a writer that is ahead of it.
 const PREFETCH_STEPS: u32 = 4;
 /// Peers from which slots are fetched in advance at a time: a core has few loads in flight.
 const FEW_PEERS: usize = 3;
+
+/// A cache line that every element may begin.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Line {
+    _bytes: [u8; 64],
+}
 
 /// The slots and cells of a communicator, and how far this rank has come in them.
 #[derive(Debug)]
@@ -43,6 +50,7 @@ pub(crate) struct Ring {
     annex_bytes: usize,
     cells: Cells,
     terms: Terms,
+    trials: Trials,
     /// Slots in use: enough to let a writer run ahead of ranks that share its core; fewer where every
     /// rank has its own, so that slots and records of two ranks stay in the first cache.
     depth: u32,
@@ -71,6 +79,8 @@ pub(crate) struct Ring {
     calls: u32,
     /// Room for a pointer to each rank's contribution, so that no operation allocates.
     sources: Vec<*const u8>,
+    /// Room for a part of a peer's vector, aligned for every element.
+    room: Vec<Line>,
     /// Kept mapped for the places above.
     _segment: Segment,
 }
@@ -101,6 +111,7 @@ impl Ring {
         let cells = Cells::new(&segment, &cells, Stores::new(job.settings().past_caches));
         Ok(Self {
             terms: job.terms(&hierarchy),
+            trials: Trials::new(),
             families: Families::new(hierarchy, rank),
             depth,
             job,
@@ -121,6 +132,7 @@ impl Ring {
             signature: Signature { packed: 0, count: 0 },
             calls: 0,
             sources: Vec::with_capacity(size),
+            room: Vec::new(),
             _segment: segment,
         })
     }
@@ -182,6 +194,30 @@ impl Ring {
     #[inline]
     pub(crate) fn terms(&self) -> &Terms {
         &self.terms
+    }
+
+    /// Which of two ways the ranks of a pair go, by trial.
+    pub(crate) fn trials(&mut self) -> &mut Trials {
+        &mut self.trials
+    }
+
+    /// Private memory for `bytes`, aligned for every element, until the next call.
+    pub(crate) fn room(&mut self, bytes: usize) -> *mut u8 {
+        let lines = bytes.div_ceil(size_of::<Line>());
+        if self.room.len() < lines {
+            self.room.resize(lines, Line { _bytes: [0; 64] });
+        }
+        self.room.as_mut_ptr().cast()
+    }
+
+    /// True if a pair would share out the work of `call`, were it not a trial.
+    pub(crate) fn prefers_halves(&self, call: &Call<'_>) -> bool {
+        self.trials.prefer_halves(call.collective, call.bytes())
+    }
+
+    /// Cells that an operation has used so far, the same on all ranks.
+    pub(crate) fn cells_used(&self) -> usize {
+        self.cells.used()
     }
 
     /// True if every rank has a core to itself.

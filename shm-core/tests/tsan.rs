@@ -123,6 +123,24 @@ fn ring() {
     }
 }
 
+#[test]
+fn halves() {
+    let mut settings = heap();
+    settings.form = Some(Form::Halves);
+    ranks(2, &settings, |comm, _| {
+        for count in [1, 700, 40_000] {
+            assert_form(comm, count, "halves");
+            every_collective(comm, count);
+        }
+        in_place_and_overlapping(comm, 9001);
+    });
+    // Both ways in turns, as trials go.
+    let mut settings = heap();
+    settings.assume_own_cores = Some(true);
+    settings.spins = Some(1);
+    ranks(2, &settings, |comm, _| (0..60).for_each(|salt| every_collective(comm, 2000 + salt % 3)));
+}
+
 /// So many small operations that every place of the ring is used several times, with ranks that run
 /// ahead: a root of bcast waits for nobody, nor does a contributor to reduce.
 fn rotate(comm: &mut LocalComm) {

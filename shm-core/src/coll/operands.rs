@@ -34,6 +34,8 @@ pub(crate) struct Operands {
     reached: Vec<Option<Reached>>,
     /// One is not `None`.
     any: bool,
+    /// No rank, as far as known, does anything else before the operation has completed.
+    all_stay: bool,
     /// What the kernel has copied, for reductions.
     fetched: Vec<Lines>,
 }
@@ -47,6 +49,8 @@ type Lines = [u128; 8];
 const NEWS_WORDS: usize = 1 + 2 * Described::WORDS;
 const IN_CELLS: u64 = 0;
 const REACHABLE: u64 = 1;
+/// Beside `REACHABLE`: the rank may do something else meanwhile.
+const WANDERS: u64 = 2;
 
 const _: () = assert!(NEWS_WORDS * size_of::<u64>() <= crate::segment::layout::INLINE_BYTES);
 
@@ -55,7 +59,18 @@ impl Operands {
     /// seeing one overwritten too early.
     pub(crate) fn new(ring: &Ring, call: &Call<'_>, may_reach: bool) -> Self {
         let own = may_reach && can_be_reached(ring, call);
-        Self { own, reached: Vec::new(), any: false, fetched: Vec::new() }
+        Self { own, reached: Vec::new(), any: false, all_stay: true, fetched: Vec::new() }
+    }
+
+    /// All ranks' vectors are reached where they are. `stays`: this rank does nothing else before the operation has
+    /// completed.
+    pub(crate) fn all_lent(stays: bool) -> Self {
+        Self { own: true, reached: Vec::new(), any: false, all_stay: stays, fetched: Vec::new() }
+    }
+
+    /// True if no rank that has told does anything else before the operation has completed.
+    pub(crate) fn all_stay(&self) -> bool {
+        self.all_stay
     }
 
     /// True if peers reach this rank's vectors where they are.
@@ -70,7 +85,7 @@ impl Operands {
         words[0] = IN_CELLS;
         if self.own {
             let reach = ring.job().reach();
-            words[0] = REACHABLE;
+            words[0] = if self.all_stay { REACHABLE } else { REACHABLE | WANDERS };
             let (send, recv) = words[1..].split_at_mut(Described::WORDS);
             send.copy_from_slice(&reach.describe(call.send, call.bytes()).to_words());
             if call.receives(ring.rank()) {
@@ -110,6 +125,7 @@ impl Operands {
         let send = reach.resolve(world, &send)?;
         let recv = recv.map(|recv| reach.resolve(world, &recv)).transpose()?;
         self.any = true;
+        self.all_stay &= words[0] & WANDERS == 0;
         self.reached[rank] = Some(Reached { send, recv, in_place, is_for_mapping });
         Ok(())
     }
@@ -264,8 +280,13 @@ impl Lending {
         }
     }
 
+    /// Whether ranks may work on vectors where they are at all.
+    pub(crate) fn may_reach(settings: &Settings) -> bool {
+        settings.single_copy != Single::Never
+    }
+
     /// Whether vectors may be mapped at all, where `shared` says that they can be.
     pub(crate) fn may_map(settings: &Settings, shared: bool) -> bool {
-        shared && settings.single_copy != Single::Never
+        shared && Self::may_reach(settings)
     }
 }

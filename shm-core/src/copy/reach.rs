@@ -170,6 +170,16 @@ impl Reach {
         &self.methods
     }
 
+    /// True if all ranks reach all of each other's memory, be it mapped or not; all ranks say the same.
+    pub(crate) fn reaches_all(&self) -> bool {
+        self.methods.has(Method::Cma) || self.methods.has(Method::Shared) && self.is_one_process()
+    }
+
+    /// True if all ranks are threads of this process.
+    fn is_one_process(&self) -> bool {
+        self.pids.iter().all(|&pid| pid == self.pid)
+    }
+
     fn table(&self) -> &RegionTable {
         // SAFETY: the segment stays mapped as long as `self`, as `new` demands.
         unsafe { self.table.get() }
@@ -195,7 +205,7 @@ impl Reach {
     /// True if every rank would map `what`, of this one or of a peer; all ranks say the same of it.
     #[inline]
     pub(crate) fn everywhere(&self, what: &Described) -> bool {
-        self.methods.has(Method::Shared) && (what.is_shared() || self.pids.iter().all(|&pid| pid == self.pid))
+        self.methods.has(Method::Shared) && (what.is_shared() || self.is_one_process())
     }
 
     /// Finds the buffer that world rank `rank` has described.

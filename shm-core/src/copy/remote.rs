@@ -67,7 +67,8 @@ impl RemoteBuffer {
         let reason = match errno {
             Errno::EFAULT => format!(
                 "nothing is mapped there at {at:#x} ({done} of {bytes} bytes were copied): the buffer must stay \
-                 allocated until the collective has completed"
+                 allocated until the collective has completed; memory that the kernel does not copy, of a device for \
+                 instance, needs HAN_SET=single_copy=never"
             ),
             Errno::EPERM | Errno::ENOSYS => format!("{} is refused ({errno:?}): {}", way.api(), remote::restriction()),
             Errno::ESRCH => return self.gone(),

@@ -37,6 +37,8 @@ pub(super) struct Cells {
     taken: u64,
     /// The ring doubles when this place is reached, unless it is as long as can be.
     grows_at: u64,
+    /// Cells, from the first on, that some operation has had.
+    used: usize,
     /// Steps whose cells no later step has taken any of, but for very old ones, oldest first, and where they begin in that row.
     intact: VecDeque<(u32, u64)>,
     /// The step behind the last one whose cells were taken again.
@@ -68,6 +70,7 @@ impl Cells {
             count: FIRST_CELLS,
             taken: 0,
             grows_at: LAPS * FIRST_CELLS as u64,
+            used: 0,
             intact: VecDeque::with_capacity(SLOTS as usize),
             overrun: 0,
             stores,
@@ -85,6 +88,11 @@ impl Cells {
         self.most
     }
 
+    /// Cells, from the first on, that some operation has had: the same on all ranks.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
     /// Takes room for `bytes` for `step`, whose slot was last used before `oldest`.
     ///
     /// All ranks take the same cells.
@@ -100,6 +108,9 @@ impl Cells {
         // Consecutive, so not across the ring's end.
         let begin = if at + cells > ring { self.taken + (ring - at) } else { self.taken };
         self.taken = begin + cells;
+        #[allow(clippy::cast_possible_truncation)] // at most the ring's cells
+        let end = (begin % ring + cells) as usize;
+        self.used = self.used.max(end);
         // Whatever began a ring before this span's end has had some of its cells, or is older still.
         while let Some(&(earlier, at)) = self.intact.front()
             && at + ring < self.taken

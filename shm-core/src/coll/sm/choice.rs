@@ -24,6 +24,8 @@ pub(crate) struct Terms {
     pub(crate) levels: bool,
     /// Vectors may be mapped by peers, if they lie in memory that allows it.
     pub(crate) may_map: bool,
+    /// Two ranks who can reach all of each other's memory.
+    pub(crate) pair: bool,
     pub(crate) cell_bytes: usize,
     pub(crate) last_cache_bytes: usize,
     /// Small messages travel along trees from so many ranks on.
@@ -55,6 +57,7 @@ pub(crate) enum Decision {
     NoPartialSums,
     ManyRanks,
     // More than one cell.
+    Pair,
     ManyLevels,
     Bcast,
     RootKeepsUp,
@@ -72,6 +75,7 @@ impl Decision {
             Self::ManyRanks | Self::ManyLevels => Form::Tree,
             Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare => Form::Direct,
             Self::LongEnough => Form::Slice,
+            Self::Pair => Form::Halves,
         }
     }
 }
@@ -83,12 +87,13 @@ const fn adds(collective: Collective) -> bool {
 }
 
 impl Terms {
-    /// `shared`: all ranks can map each other's memory.
+    /// `shared`: all ranks can map each other's memory, where it allows that; `everywhere`: they can reach all of it.
     pub(crate) fn new(
         settings: &Settings,
         hierarchy: &Hierarchy,
         own_cores: bool,
         shared: bool,
+        everywhere: bool,
         last_cache_bytes: usize,
     ) -> Self {
         let (ranks, levels) = (hierarchy.size(), has_levels(hierarchy));
@@ -98,6 +103,7 @@ impl Terms {
             own_cores,
             levels,
             may_map: Lending::may_map(settings, shared),
+            pair: ranks == 2 && everywhere && Lending::may_reach(settings),
             cell_bytes: cell_bytes(ranks),
             last_cache_bytes,
             trees_from: settings.tree_min_ranks.unwrap_or(if levels { LEVELS_FROM } else { TREES_FROM }),
@@ -132,7 +138,7 @@ impl Terms {
             return Decision::Forced { asked, form: self.nearest(asked, collective, bytes, keeps_order()) };
         }
         if bytes > self.cell_bytes {
-            return self.decide_by_chunks(collective, bytes);
+            return if self.shares_out(bytes) { Decision::Pair } else { self.decide_by_chunks(collective, bytes) };
         }
         // Where ranks share cores each level of a tree costs switches.
         if self.ranks < self.trees_from {
@@ -148,7 +154,15 @@ impl Terms {
         }
     }
 
-    fn decide_by_chunks(&self, collective: Collective, bytes: usize) -> Decision {
+    /// True if two ranks with a core each may work on `bytes` of each other's where these are, and no setting says how
+    /// else.
+    fn shares_out(&self, bytes: usize) -> bool {
+        let nothing_set = self.set_slices_from.is_none() && self.set_lent_from.is_none_or(|from| bytes >= from);
+        self.pair && self.own_cores && nothing_set
+    }
+
+    /// As [`decide`](Self::decide) for more than a cell, if two ranks did not share out the work.
+    pub(crate) fn decide_by_chunks(&self, collective: Collective, bytes: usize) -> Decision {
         match collective {
             Collective::Bcast if self.levels && self.own_cores && self.ranks >= self.trees_from => Decision::ManyLevels,
             Collective::Barrier | Collective::Bcast => Decision::Bcast,
@@ -163,7 +177,7 @@ impl Terms {
         }
     }
 
-    /// The form itself, or the next that can carry the call: of `tree`, `flat`, `direct`, or of `ring`, `slice`,
+    /// The form itself, or the next that can carry the call: of `tree`, `flat`, `direct`, or of `halves` or `ring`, `slice`,
     /// `direct`, where the last but one are for reductions only; what has no data is always `flat` or `tree`.
     #[cold]
     fn nearest(&self, asked: Form, collective: Collective, bytes: usize, keeps_order: bool) -> Form {
@@ -173,7 +187,8 @@ impl Terms {
             _ if bytes == 0 => Form::Flat,
             Form::Tree | Form::Flat if bytes <= self.cell_bytes => Form::Flat,
             Form::Ring if adds(collective) && !keeps_order && !self.reproducible => Form::Ring,
-            Form::Slice | Form::Ring if adds(collective) => Form::Slice,
+            Form::Halves if self.pair => Form::Halves,
+            Form::Slice | Form::Ring | Form::Halves if adds(collective) => Form::Slice,
             _ => Form::Direct,
         }
     }
@@ -235,7 +250,7 @@ mod tests {
     fn terms(ranks: usize, own_cores: bool, set: impl FnOnce(&mut Settings)) -> Terms {
         let mut settings = Settings::default();
         set(&mut settings);
-        Terms::new(&settings, &Hierarchy::new(vec![Place::anywhere(); ranks]), own_cores, true, 32 << 20)
+        Terms::new(&settings, &Hierarchy::new(vec![Place::anywhere(); ranks]), own_cores, true, false, 32 << 20)
     }
 
     /// A rank on each core of two sockets with eight cores.
@@ -244,7 +259,7 @@ mod tests {
         let places = topology.one_per_core().into_iter().map(|core| Place::of(&topology, &[core]).expect("a core"));
         let mut settings = Settings::default();
         set(&mut settings);
-        Terms::new(&settings, &Hierarchy::new(places.collect()), true, true, 32 << 20)
+        Terms::new(&settings, &Hierarchy::new(places.collect()), true, true, true, 32 << 20)
     }
 
     #[test]
@@ -311,6 +326,9 @@ mod tests {
             (Form::Ring, Barrier, 0, Form::Flat),
             (Form::Ring, Bcast, 1, Form::Direct),
             (Form::Ring, Reduce, 1, Form::Ring),
+            (Form::Halves, Barrier, 0, Form::Flat),
+            (Form::Halves, Bcast, 1, Form::Direct),
+            (Form::Halves, Reduce, 1, Form::Slice),
         ] {
             let terms = terms(3, false, |s| s.form = Some(asked));
             assert_eq!(
@@ -324,6 +342,28 @@ mod tests {
         let reproducible = terms(40, true, |s| (s.form, s.reproducible) = (Some(Form::Tree), true));
         assert_eq!(reproducible.decide(Reduce, 8, || false).form(), Form::Flat);
         assert_eq!(reproducible.decide(Bcast, 8, || false).form(), Form::Tree);
+    }
+
+    #[test]
+    fn two_ranks_who_reach_each_other_share_out_the_work() {
+        let pair = |own_cores, set: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            set(&mut settings);
+            Terms::new(&settings, &Hierarchy::new(vec![Place::anywhere(); 2]), own_cores, true, true, 32 << 20)
+        };
+        for collective in [Bcast, Reduce, Allreduce] {
+            let decide = |terms: Terms, bytes| terms.decide(collective, bytes, || true);
+            assert_eq!(decide(pair(true, |_| {}), 4096), Decision::FewRanks);
+            assert_eq!(decide(pair(true, |_| {}), 4097), Decision::Pair);
+            assert_eq!(decide(pair(true, |s| s.reproducible = true), 4097), Decision::Pair);
+            assert_ne!(decide(pair(false, |_| {}), 4097), Decision::Pair, "on one core");
+            assert_ne!(decide(pair(true, |s| s.slice_min_bytes = Some(1)), 4097), Decision::Pair);
+            assert_ne!(decide(pair(true, |s| s.single_copy_min_bytes = Some(5000)), 4999), Decision::Pair);
+            assert_eq!(decide(pair(true, |s| s.single_copy_min_bytes = Some(5000)), 5000), Decision::Pair);
+            assert_ne!(decide(pair(true, |s| s.single_copy = crate::Single::Never), 1 << 20), Decision::Pair);
+            let forced = |own_cores| decide(pair(own_cores, |s| s.form = Some(Form::Halves)), 1).form();
+            assert_eq!((forced(true), forced(false)), (Form::Halves, Form::Halves));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | `direct` | cells | 1 a chunk | as `flat`, pipelined by chunks |
 //! | `slice` | cells | 2 a chunk | each rank reduces its slice of every chunk from all ranks' cells |
 //! | `ring` | cells | a chunk as many as ranks | each rank adds to the sums of the one before it, a slice after the other |
+//! | `halves` | none | 2 | each of two ranks does its share in both ranks' own vectors |
 
 mod barrier;
 mod bcast;
@@ -19,6 +20,7 @@ mod family;
 mod flat;
 mod fold;
 mod form;
+mod halves;
 mod reasons;
 mod relay;
 mod rounds;
@@ -26,12 +28,15 @@ mod slice;
 mod sliced;
 mod table;
 mod tree;
+mod trials;
 
 use crate::coll::{Poll, Progress};
 use crate::error::Result;
 use crate::ring::Ring;
 use crate::segment::layout::INLINE_BYTES;
+use crate::sys::clock;
 use crate::waiting::carry_out;
+use choice::Decision;
 pub(crate) use choice::Terms;
 pub(crate) use chunks::{Cut, CutBecause};
 pub(crate) use family::{Families, Family};
@@ -39,12 +44,27 @@ pub use form::Form;
 use reduce_kernels::{Call, Collective};
 pub(crate) use slice::{News, Shares};
 pub(crate) use table::{LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
+pub(crate) use trials::Trials;
+use trials::{Kind, Turn};
 
 /// Chooses the form from what all ranks know alike: ranks, sizes and settings.
 #[inline]
-pub(crate) fn choose(ring: &Ring, call: &Call<'_>) -> Form {
+fn choose(ring: &Ring, call: &Call<'_>) -> Decision {
     let keeps_order = || call.op.as_ref().is_some_and(|op| !op.is_commutative());
-    ring.terms().decide(call.collective, call.bytes(), keeps_order).form()
+    ring.terms().decide(call.collective, call.bytes(), keeps_order)
+}
+
+/// The form that `call` would take, were it not a trial.
+pub(crate) fn likely(ring: &Ring, call: &Call<'_>) -> Form {
+    match choose(ring, call) {
+        Decision::Pair if !ring.prefers_halves(call) => otherwise(ring, call),
+        decision => decision.form(),
+    }
+}
+
+/// What two ranks do who do not share out the work.
+fn otherwise(ring: &Ring, call: &Call<'_>) -> Form {
+    ring.terms().decide_by_chunks(call.collective, call.bytes()).form()
 }
 
 /// True if `form` works on ranks' own buffers where these can be reached.
@@ -53,7 +73,7 @@ pub(crate) fn lends(form: Form, collective: Collective, bytes: usize, in_place: 
         Form::Alone | Form::Flat => false,
         Form::Tree => bytes > INLINE_BYTES,
         Form::Direct => collective == Collective::Bcast || direct::may_lend(collective, in_place),
-        Form::Slice | Form::Ring => true,
+        Form::Slice | Form::Ring | Form::Halves => true,
     }
 }
 
@@ -73,15 +93,75 @@ pub(crate) enum Operation<'a> {
     DirectReduce(direct::Reduce<'a>),
     SliceReduce(slice::Reduce<'a>),
     RingReduce(rounds::Reduce<'a>),
+    Halves(halves::Halves<'a>),
+    Timed(Box<Timed<'a>>),
+}
+
+/// An operation that is a trial's first one.
+#[derive(Debug)]
+pub(crate) struct Timed<'a> {
+    operation: Operation<'a>,
+    kind: Kind,
+    parts: usize,
+    cells_used: usize,
+    busy_ns: u64,
+}
+
+impl Timed<'_> {
+    /// A poll that takes longer has found something to do.
+    const WORK_NS: u64 = 200;
+
+    fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
+        let start_ns = clock::now_ns();
+        let poll = self.operation.poll(ring)?;
+        let took_ns = clock::now_ns().saturating_sub(start_ns);
+        self.busy_ns += if took_ns > Self::WORK_NS { took_ns } else { 0 };
+        if poll.is_ready() {
+            let warm = ring.cells_used() == self.cells_used;
+            ring.trials().went_otherwise(self.kind, self.busy_ns, self.parts, warm);
+        }
+        Ok(poll)
+    }
 }
 
 impl<'a> Operation<'a> {
-    /// Enters the operation on this rank.
+    /// Enters the operation on this rank. `stays`: the rank does nothing else before it has completed.
     #[inline]
-    pub(crate) fn begin(ring: &mut Ring, call: Call<'a>) -> Self {
+    pub(crate) fn begin(ring: &mut Ring, call: Call<'a>, stays: bool) -> Self {
         ring.enter(call.signature());
         ring.record();
-        match (call.collective, choose(ring, &call)) {
+        match choose(ring, &call) {
+            Decision::Pair => Self::of_pair(ring, call, stays),
+            decision => Self::in_form(ring, call, decision.form(), stays),
+        }
+    }
+
+    /// As both ranks' trials say.
+    fn of_pair(ring: &mut Ring, call: Call<'a>, stays: bool) -> Self {
+        match ring.trials().turn(call.collective, call.bytes()) {
+            Turn::Halves(counted) => Self::Halves(halves::Halves::new(ring, call, stays, counted)),
+            Turn::Otherwise(timed) => {
+                let (form, cells_used) = (otherwise(ring, &call), ring.cells_used());
+                let parts = match call.collective {
+                    // Both do the same at the same time.
+                    Collective::Allreduce => usize::MAX,
+                    _ => {
+                        let set = ring.job().settings().chunk_bytes;
+                        let cut = Cut::new(ring.terms(), set, form, call.collective, call.bytes());
+                        call.bytes().div_ceil(cut.chunk_bytes)
+                    }
+                };
+                let operation = Self::in_form(ring, call, form, stays);
+                match timed {
+                    None => operation,
+                    Some(kind) => Self::Timed(Box::new(Timed { operation, kind, parts, cells_used, busy_ns: 0 })),
+                }
+            }
+        }
+    }
+
+    fn in_form(ring: &mut Ring, call: Call<'a>, form: Form, stays: bool) -> Self {
+        match (call.collective, form) {
             (_, Form::Alone) => {
                 fold::alone(&call);
                 Self::Done
@@ -96,6 +176,7 @@ impl<'a> Operation<'a> {
                 Self::RelayedBcast(relay::Bcast::new(ring, call))
             }
             (Collective::Bcast, Form::Tree) => Self::TreeBcast(tree::Bcast::new(ring, call)),
+            (_, Form::Halves) => Self::Halves(halves::Halves::new(ring, call, stays, None)),
             (Collective::Bcast, _) => Self::CellBcast(bcast::Pipelined::new(ring, call)),
             (_, Form::Flat) => Self::FlatReduce(flat::Reduce::new(ring, call)),
             (_, Form::Tree) => Self::TreeReduce(tree::Reduce::new(ring, call)),
@@ -111,10 +192,10 @@ impl<'a> Operation<'a> {
 /// The small forms are driven as what they are, without the enumeration's size and branches.
 #[inline]
 pub(crate) fn run(ring: &mut Ring, call: &Call<'_>, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-    if choose(ring, call) != Form::Flat {
+    if choose(ring, call).form() != Form::Flat {
         #[allow(unsafe_code)] // a call that is lent is carried out as one of one's own
         // SAFETY: the lent one is not begun, and this one is completed or given up when this function returns.
-        let operation = Operation::begin(ring, unsafe { call.again() });
+        let operation = Operation::begin(ring, unsafe { call.again() }, true);
         return carry_out(ring, operation, idle);
     }
     ring.enter(call.signature());
@@ -150,6 +231,8 @@ impl Progress for Operation<'_> {
             Self::DirectReduce(op) => op.poll(ring),
             Self::SliceReduce(op) => op.poll(ring),
             Self::RingReduce(op) => op.poll(ring),
+            Self::Halves(op) => op.poll(ring),
+            Self::Timed(op) => op.poll(ring),
         }
     }
 
@@ -167,6 +250,8 @@ impl Progress for Operation<'_> {
             Self::DirectReduce(op) => op.awaits(ring),
             Self::SliceReduce(op) => op.awaits(ring),
             Self::RingReduce(op) => op.awaits(ring),
+            Self::Halves(op) => op.awaits(ring),
+            Self::Timed(op) => op.operation.awaits(ring),
         }
     }
 }

@@ -32,6 +32,11 @@ impl Terms {
             Decision::ManyRanks => {
                 (format!("{ranks} ranks with a core each are {trees_from} or more"), change("tree_min_ranks"))
             }
+            Decision::Pair => {
+                let otherwise = self.decide_by_chunks(collective, bytes).form();
+                let who = "two ranks with a core each reach all of each other's memory, and share out the work";
+                (format!("{who}, unless trials say that {otherwise} is faster"), change("single_copy, methods"))
+            }
             Decision::ManyLevels => (
                 format!(
                     "{ranks} ranks with a core each are {trees_from} or more, and near ones may read from their leaders"
