@@ -3,7 +3,9 @@
 use std::fmt;
 
 use crate::coll::operands::Lending;
-use crate::coll::sm::{self, Cut, CutBecause, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, Shares, Terms};
+use crate::coll::sm::{
+    self, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, Shares, Terms,
+};
 use crate::copy::{Method, Methods, stores};
 use crate::error::Result;
 use crate::job::Load;
@@ -115,10 +117,16 @@ impl Circumstances {
         let Question { collective, bytes, .. } = question;
         let terms =
             Terms::new(&self.settings, &self.hierarchy, self.own_cores, self.shared, self.cma, self.last_cache_bytes);
-        let decision = terms.decide(collective, bytes, || question.keeps_order);
+        let mut decision = terms.decide(collective, bytes, || question.keeps_order);
+        let mut points = Vec::new();
+        if decision == Decision::Together && !terms.likely_joint(bytes) {
+            let (because, change) = terms.because(decision, collective, bytes);
+            points.push(Point::new("tried now and then", Form::Joint.name(), because, change));
+            decision = terms.decide_by_chunks(collective, bytes);
+        }
         let form = decision.form();
         let (because, change) = terms.because(decision, collective, bytes);
-        let mut points = vec![Point::new("form", form.name(), because, change)];
+        points.insert(0, Point::new("form", form.name(), because, change));
         let mut lent = false;
         match form {
             Form::Alone => {}
@@ -127,9 +135,9 @@ impl Circumstances {
                 points.push(self.tree(&terms));
                 points.extend(self.payload(&terms, question));
             }
-            Form::Halves => {
+            Form::Joint => {
                 lent = true;
-                points.extend(self.halves(question));
+                points.extend(self.jointly(question));
             }
             Form::Tree | Form::Direct | Form::Slice | Form::Ring => {
                 if form == Form::Tree {
@@ -194,16 +202,18 @@ impl Circumstances {
         vec![Point::new("payload", "in one cell", why, ""), self.stores(bytes)]
     }
 
-    /// How two ranks share out the work.
-    fn halves(&self, question: Question) -> [Point; 2] {
-        let shares = match question.collective {
-            Collective::Reduce => "of the root two thirds, of the other rank one",
-            _ => "of each rank one half",
-        };
-        let why = match question.collective {
-            Collective::Reduce => "the root has its results where they belong, the other copies them there",
-            Collective::Bcast => "the root writes while the other reads, or else the other reads all",
-            _ => "each writes its results to both",
+    /// How ranks work on each other's vectors at once.
+    fn jointly(&self, question: Question) -> [Point; 2] {
+        let (parts, why) = match question.collective {
+            Collective::Reduce => (
+                "every rank reduces one, the root a longer one",
+                "the root has its results where they belong, the others copy theirs there",
+            ),
+            Collective::Bcast => (
+                "the root writes one to all, who read the rest",
+                "nobody waits; a root that goes on to something else writes none",
+            ),
+            _ => ("every rank reduces one, and writes it to all", "each vector is read once in all"),
         };
         let (how, because) = if question.mapped && self.shared {
             ("mapped", "peers can map them")
@@ -211,7 +221,7 @@ impl Circumstances {
             ("copied by the kernel", "peers cannot map private buffers")
         };
         let vectors = Point::new("vectors", format!("where they are, {how}"), because, "single_copy, methods");
-        [Point::new("shares", shares, why, ""), vectors]
+        [Point::new("parts", parts, why, ""), vectors]
     }
 
     /// Whether vectors are worked on where they are.
@@ -395,11 +405,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_says_who_does_what_and_what_it_is_tried_against() {
+    fn work_that_is_joint_says_who_does_what_and_what_it_is_tried_against() {
         let ordinary = circumstances(2, true).explain(question(Collective::Reduce, 1 << 20, false));
-        assert_eq!(ordinary.choice, "solo/halves");
-        assert!(point(&ordinary, "form").because.contains("unless trials say that slice is faster"), "{ordinary}");
-        assert!(point(&ordinary, "shares").value.contains("two thirds"), "{ordinary}");
+        assert_eq!(ordinary.choice, "solo/joint");
+        assert!(point(&ordinary, "form").because.contains("trials decide between that and slice"), "{ordinary}");
+        assert!(point(&ordinary, "parts").value.contains("the root a longer one"), "{ordinary}");
         assert_eq!(point(&ordinary, "vectors").value, "where they are, copied by the kernel");
         let mapped = circumstances(2, true).explain(question(Collective::Bcast, 1 << 20, true));
         assert_eq!(point(&mapped, "vectors").value, "where they are, mapped");

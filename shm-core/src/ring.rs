@@ -108,10 +108,11 @@ impl Ring {
         let annexes = parts.iter().map(|part| segment.bytes_at(part + annexes_at, depth as usize * annex_bytes));
         let annexes = annexes.collect();
         let cells: Vec<usize> = parts.iter().map(|part| part + cells_at).collect();
+        let terms = job.terms(&hierarchy);
         let cells = Cells::new(&segment, &cells, Stores::new(job.settings().past_caches));
         Ok(Self {
-            terms: job.terms(&hierarchy),
-            trials: Trials::new(),
+            trials: Trials::new(|bytes| terms.likely_joint(bytes)),
+            terms,
             families: Families::new(hierarchy, rank),
             depth,
             job,
@@ -196,7 +197,7 @@ impl Ring {
         &self.terms
     }
 
-    /// Which of two ways the ranks of a pair go, by trial.
+    /// Which of two ways the ranks go, by trial.
     pub(crate) fn trials(&mut self) -> &mut Trials {
         &mut self.trials
     }
@@ -210,9 +211,9 @@ impl Ring {
         self.room.as_mut_ptr().cast()
     }
 
-    /// True if a pair would share out the work of `call`, were it not a trial.
-    pub(crate) fn prefers_halves(&self, call: &Call<'_>) -> bool {
-        self.trials.prefer_halves(call.collective, call.bytes())
+    /// True if ranks would carry out `call` jointly, were it not a trial.
+    pub(crate) fn prefers_joint(&self, call: &Call<'_>) -> bool {
+        self.trials.prefers_joint(call.collective, call.bytes())
     }
 
     /// Cells that an operation has used so far, the same on all ranks.

@@ -154,19 +154,19 @@ fn every_form_that_is_set_is_taken_and_exact() {
         Form::Tree => ["sm/tree", "sm/tree", "sm/flat", "sm/flat", "sm/direct", "solo/direct"],
         Form::Direct => ["sm/direct", "sm/direct", "sm/direct", "sm/direct", "sm/direct", "solo/direct"],
         Form::Ring => ["sm/ring", "sm/ring", "sm/ring", "sm/ring", "sm/ring", "solo/ring"],
-        Form::Halves => ["solo/halves"; 6],
+        Form::Joint => ["solo/joint"; 6],
         _ => ["sm/slice", "sm/slice", "sm/slice", "sm/slice", "sm/slice", "solo/slice"],
     };
     let counts = [1, 15, 16, 512, 513, 40_000];
-    for form in [Form::Flat, Form::Tree, Form::Direct, Form::Slice, Form::Ring, Form::Halves] {
+    for form in [Form::Flat, Form::Tree, Form::Direct, Form::Slice, Form::Ring, Form::Joint] {
         for single_copy in [Single::IfShared, Single::Never] {
             let mut settings = heap();
             settings.form = Some(form);
             settings.single_copy = single_copy;
             settings.single_copy_min_bytes = Some(16_384);
             for size in [2, 3, 5, 9] {
-                let is_pair = size == 2 && single_copy != Single::Never;
-                let taken = taken(if form == Form::Halves && !is_pair { Form::Slice } else { form });
+                let reach = single_copy != Single::Never;
+                let taken = taken(if form == Form::Joint && !reach { Form::Slice } else { form });
                 ranks(size, &settings, |comm, _| {
                     for (count, mut choice) in counts.into_iter().zip(taken) {
                         if single_copy == Single::Never {

@@ -124,16 +124,11 @@ fn ring() {
 }
 
 #[test]
-fn halves() {
+fn joint() {
     let mut settings = heap();
-    settings.form = Some(Form::Halves);
-    ranks(2, &settings, |comm, _| {
-        for count in [1, 700, 40_000] {
-            assert_form(comm, count, "halves");
-            every_collective(comm, count);
-        }
-        in_place_and_overlapping(comm, 9001);
-    });
+    settings.form = Some(Form::Joint);
+    form(&settings, "joint", &[1, 700, 40_000]);
+    ranks(3, &settings, |comm, _| in_place_and_overlapping(comm, 9001));
     // Both ways in turns, as trials go.
     let mut settings = heap();
     settings.assume_own_cores = Some(true);

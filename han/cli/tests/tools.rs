@@ -17,7 +17,12 @@ fn han() -> Command {
 
 /// Runs it; gives standard output, or standard error if it failed.
 fn output(arguments: &[&str]) -> Result<String, String> {
-    let output = han().args(arguments).output().unwrap();
+    output_with("", arguments)
+}
+
+/// As [`output`], with settings.
+fn output_with(set: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = han().args(arguments).env("HAN_SET", set).output().unwrap();
     if output.status.success() {
         Ok(String::from_utf8(output.stdout).unwrap())
     } else {
@@ -160,8 +165,8 @@ fn info_tells_the_whole_configuration() {
 #[test]
 fn bench_measures_on_memory_that_peers_map() {
     let run = |alloc: &str| {
-        let text = output(&["bench", "all", "-n", "2", "--min", "512K", "--max", "512K", "--alloc", alloc, "--json"]);
-        let rows = lines(&text.unwrap());
+        let arguments = ["bench", "all", "-n", "3", "--min", "512K", "--max", "512K", "--alloc", alloc, "--json"];
+        let rows = lines(&output_with(SHARED_CORES, &arguments).unwrap());
         assert!(rows.iter().all(|row| row["verified"] == true && row["alloc"] == alloc));
         let choices = rows.iter().map(|row| row["choice"].as_str().unwrap().to_owned());
         choices.collect::<Vec<_>>()
@@ -192,10 +197,16 @@ fn explain_names_the_choice_and_the_setting_that_decided() {
     let off = explain(&["reduce", "1M", "-n", "2", "--alloc", "shared"], "methods=cico");
     assert!(off.contains("sm/direct") && off.contains("needs the method shared, which is off"), "{off}");
 
-    let json = explain(&["allreduce", "4M", "-n", "2", "--alloc", "shared", "--json"], "");
+    let json = explain(&["allreduce", "4M", "-n", "3", "--alloc", "shared", "--json"], SHARED_CORES);
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["choice"], &json["bytes"]), (&"solo/slice".into(), &(4 << 20).into()));
     assert_eq!((&json["points"][0]["what"], &json["points"][0]["value"]), (&"form".into(), &"slice".into()));
+    let joint = explain(&["bcast", "1M", "-n", "2"], "assume_own_cores=1");
+    for expected in
+        ["2 ranks with a core each: solo/joint", "trials decide between that and direct", "copied by the kernel"]
+    {
+        assert!(joint.contains(expected), "{joint}");
+    }
     assert!(output(&["explain", "bcast"]).unwrap_err().contains("BYTES"));
     assert!(output(&["explain", "gather", "8"]).unwrap_err().contains("allreduce"));
 }
@@ -211,6 +222,9 @@ fn the_plan_of_nodes_needs_no_number_of_ranks() {
     }
 }
 
+/// Ranks with a core each choose by trial.
+const SHARED_CORES: &str = "assume_own_cores=0";
+
 /// The choice that is explained is the one that a job makes.
 #[test]
 fn explain_tells_what_bench_does() {
@@ -220,9 +234,10 @@ fn explain_tells_what_bench_does() {
         ("reduce", "64K", "shared"),
         ("allreduce", "1K", "private"),
     ] {
-        let said = output(&["explain", collective, bytes, "-n", "3", "--alloc", alloc, "--json"]).unwrap();
+        let said =
+            output_with(SHARED_CORES, &["explain", collective, bytes, "-n", "3", "--alloc", alloc, "--json"]).unwrap();
         let arguments = ["bench", collective, "-n", "3", "--min", bytes, "--max", bytes, "--alloc", alloc, "--ms", "1"];
-        let done = output(&[&arguments[..], &["--json"]].concat()).unwrap();
+        let done = output_with(SHARED_CORES, &[&arguments[..], &["--json"]].concat()).unwrap();
         assert_eq!(lines(&said)[0]["choice"], lines(&done)[0]["choice"], "{collective} {bytes} {alloc}");
     }
 }

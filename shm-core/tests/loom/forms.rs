@@ -238,19 +238,18 @@ fn a_rank_that_reads_before_all_have_written_is_caught() {
     for_all(2, Early::Gathers);
 }
 
-/// Allreduce in place by two ranks, each with its share of both vectors (`halves.rs`). A rank leaves when it has seen the
-/// other's last flag: nobody marks anything.
-fn halves(early: Early) {
-    play(2, 2, 2, move |rank, ranks| {
-        let (own, peer) = (&ranks[rank], &ranks[1 - rank]);
+/// Allreduce in place, each rank with its part of all vectors (`joint.rs`). A rank leaves when it has seen the others' last
+/// flags: nobody marks anything.
+fn joint(size: usize, early: Early) {
+    play(size, 2, size, move |rank, ranks| {
+        let own = &ranks[rank];
         own.vector.iter().for_each(|word| word.set(2 * word.get()));
         own.publish(0);
-        until(|| early == Early::Writes || peer.has_published(0))?;
-        let sum = own.vector[rank].get() + peer.vector[rank].get();
-        own.vector[rank].set(sum);
-        peer.vector[rank].set(sum);
+        until_all(ranks, rank, |peer| early == Early::Writes || peer.has_published(0))?;
+        let sum = ranks.iter().map(|peer| peer.vector[rank].get()).sum();
+        ranks.iter().for_each(|peer| peer.vector[rank].set(sum));
         own.publish(1);
-        until(|| early == Early::Leaves || peer.has_published(1))?;
+        until_all(ranks, rank, |peer| early == Early::Leaves || peer.has_published(1))?;
         assert!(own.vector.iter().all(|word| word.get() == sum || early != Early::Nothing));
         take_back(own);
         Some(())
@@ -258,20 +257,21 @@ fn halves(early: Early) {
 }
 
 #[test]
-fn halves_are_whole_when_both_last_flags_are_seen() {
-    halves(Early::Nothing);
+fn parts_are_whole_when_all_last_flags_are_seen() {
+    joint(2, Early::Nothing);
+    joint(3, Early::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn a_rank_that_writes_its_share_before_the_other_has_come_is_caught() {
-    halves(Early::Writes);
+fn a_rank_that_writes_its_part_before_the_others_have_come_is_caught() {
+    joint(2, Early::Writes);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn a_rank_that_leaves_before_the_others_share_is_done_is_caught() {
-    halves(Early::Leaves);
+fn a_rank_that_leaves_before_the_others_parts_are_done_is_caught() {
+    joint(2, Early::Leaves);
 }
 
 /// Reductions of vectors that their readers read whole (`direct.rs`): every rank is a reader, or rank 0 alone, which lends

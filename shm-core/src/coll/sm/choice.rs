@@ -24,8 +24,8 @@ pub(crate) struct Terms {
     pub(crate) levels: bool,
     /// Vectors may be mapped by peers, if they lie in memory that allows it.
     pub(crate) may_map: bool,
-    /// Two ranks who can reach all of each other's memory.
-    pub(crate) pair: bool,
+    /// All ranks can reach all of each other's memory, and may do so.
+    pub(crate) everywhere: bool,
     pub(crate) cell_bytes: usize,
     pub(crate) last_cache_bytes: usize,
     /// Small messages travel along trees from so many ranks on.
@@ -40,6 +40,11 @@ pub(crate) struct Terms {
     reduce: &'static Row,
     allreduce: &'static Row,
 }
+
+/// Ranks whose parts are shorter do not work jointly: each call of the kernel costs as much as copying so many bytes.
+const LEAST_PART_BYTES: usize = 4096;
+/// From here on to work jointly probably pays.
+const LIKELY_FROM: usize = 32 << 10;
 
 /// The branch that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +62,7 @@ pub(crate) enum Decision {
     NoPartialSums,
     ManyRanks,
     // More than one cell.
-    Pair,
+    Together,
     ManyLevels,
     Bcast,
     RootKeepsUp,
@@ -75,7 +80,7 @@ impl Decision {
             Self::ManyRanks | Self::ManyLevels => Form::Tree,
             Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare => Form::Direct,
             Self::LongEnough => Form::Slice,
-            Self::Pair => Form::Halves,
+            Self::Together => Form::Joint,
         }
     }
 }
@@ -103,7 +108,7 @@ impl Terms {
             own_cores,
             levels,
             may_map: Lending::may_map(settings, shared),
-            pair: ranks == 2 && everywhere && Lending::may_reach(settings),
+            everywhere: everywhere && Lending::may_reach(settings),
             cell_bytes: cell_bytes(ranks),
             last_cache_bytes,
             trees_from: settings.tree_min_ranks.unwrap_or(if levels { LEVELS_FROM } else { TREES_FROM }),
@@ -138,7 +143,7 @@ impl Terms {
             return Decision::Forced { asked, form: self.nearest(asked, collective, bytes, keeps_order()) };
         }
         if bytes > self.cell_bytes {
-            return if self.shares_out(bytes) { Decision::Pair } else { self.decide_by_chunks(collective, bytes) };
+            return if self.may_join(bytes) { Decision::Together } else { self.decide_by_chunks(collective, bytes) };
         }
         // Where ranks share cores each level of a tree costs switches.
         if self.ranks < self.trees_from {
@@ -154,14 +159,19 @@ impl Terms {
         }
     }
 
-    /// True if two ranks with a core each may work on `bytes` of each other's where these are, and no setting says how
-    /// else.
-    fn shares_out(&self, bytes: usize) -> bool {
+    /// True if ranks may work jointly on `bytes` each, and no setting says how else: with a core each, where the kernel's
+    /// calls do not keep other ranks from theirs, and a part of at least a page.
+    fn may_join(&self, bytes: usize) -> bool {
         let nothing_set = self.set_slices_from.is_none() && self.set_lent_from.is_none_or(|from| bytes >= from);
-        self.pair && self.own_cores && nothing_set
+        self.everywhere && self.own_cores && nothing_set && bytes / self.ranks >= LEAST_PART_BYTES
     }
 
-    /// As [`decide`](Self::decide) for more than a cell, if two ranks did not share out the work.
+    /// True if to work jointly on `bytes` each probably pays, where no trial has told yet. It does for two ranks.
+    pub(crate) fn likely_joint(&self, bytes: usize) -> bool {
+        self.ranks == 2 && bytes >= LIKELY_FROM
+    }
+
+    /// As [`decide`](Self::decide) for more than a cell, if ranks did not work jointly.
     pub(crate) fn decide_by_chunks(&self, collective: Collective, bytes: usize) -> Decision {
         match collective {
             Collective::Bcast if self.levels && self.own_cores && self.ranks >= self.trees_from => Decision::ManyLevels,
@@ -177,7 +187,7 @@ impl Terms {
         }
     }
 
-    /// The form itself, or the next that can carry the call: of `tree`, `flat`, `direct`, or of `halves` or `ring`, `slice`,
+    /// The form itself, or the next that can carry the call: of `tree`, `flat`, `direct`, or of `joint` or `ring`, `slice`,
     /// `direct`, where the last but one are for reductions only; what has no data is always `flat` or `tree`.
     #[cold]
     fn nearest(&self, asked: Form, collective: Collective, bytes: usize, keeps_order: bool) -> Form {
@@ -187,8 +197,8 @@ impl Terms {
             _ if bytes == 0 => Form::Flat,
             Form::Tree | Form::Flat if bytes <= self.cell_bytes => Form::Flat,
             Form::Ring if adds(collective) && !keeps_order && !self.reproducible => Form::Ring,
-            Form::Halves if self.pair => Form::Halves,
-            Form::Slice | Form::Ring | Form::Halves if adds(collective) => Form::Slice,
+            Form::Joint if self.everywhere => Form::Joint,
+            Form::Slice | Form::Ring | Form::Joint if adds(collective) => Form::Slice,
             _ => Form::Direct,
         }
     }
@@ -259,7 +269,7 @@ mod tests {
         let places = topology.one_per_core().into_iter().map(|core| Place::of(&topology, &[core]).expect("a core"));
         let mut settings = Settings::default();
         set(&mut settings);
-        Terms::new(&settings, &Hierarchy::new(places.collect()), true, true, true, 32 << 20)
+        Terms::new(&settings, &Hierarchy::new(places.collect()), true, true, false, 32 << 20)
     }
 
     #[test]
@@ -326,9 +336,9 @@ mod tests {
             (Form::Ring, Barrier, 0, Form::Flat),
             (Form::Ring, Bcast, 1, Form::Direct),
             (Form::Ring, Reduce, 1, Form::Ring),
-            (Form::Halves, Barrier, 0, Form::Flat),
-            (Form::Halves, Bcast, 1, Form::Direct),
-            (Form::Halves, Reduce, 1, Form::Slice),
+            (Form::Joint, Barrier, 0, Form::Flat),
+            (Form::Joint, Bcast, 1, Form::Direct),
+            (Form::Joint, Reduce, 1, Form::Slice),
         ] {
             let terms = terms(3, false, |s| s.form = Some(asked));
             assert_eq!(
@@ -345,24 +355,26 @@ mod tests {
     }
 
     #[test]
-    fn two_ranks_who_reach_each_other_share_out_the_work() {
-        let pair = |own_cores, set: fn(&mut Settings)| {
+    fn ranks_who_reach_all_of_each_other_may_work_jointly() {
+        let reaching = |ranks: usize, set: fn(&mut Settings)| {
             let mut settings = Settings::default();
             set(&mut settings);
-            Terms::new(&settings, &Hierarchy::new(vec![Place::anywhere(); 2]), own_cores, true, true, 32 << 20)
+            Terms::new(&settings, &Hierarchy::new(vec![Place::anywhere(); ranks]), true, true, true, 32 << 20)
         };
         for collective in [Bcast, Reduce, Allreduce] {
             let decide = |terms: Terms, bytes| terms.decide(collective, bytes, || true);
-            assert_eq!(decide(pair(true, |_| {}), 4096), Decision::FewRanks);
-            assert_eq!(decide(pair(true, |_| {}), 4097), Decision::Pair);
-            assert_eq!(decide(pair(true, |s| s.reproducible = true), 4097), Decision::Pair);
-            assert_ne!(decide(pair(false, |_| {}), 4097), Decision::Pair, "on one core");
-            assert_ne!(decide(pair(true, |s| s.slice_min_bytes = Some(1)), 4097), Decision::Pair);
-            assert_ne!(decide(pair(true, |s| s.single_copy_min_bytes = Some(5000)), 4999), Decision::Pair);
-            assert_eq!(decide(pair(true, |s| s.single_copy_min_bytes = Some(5000)), 5000), Decision::Pair);
-            assert_ne!(decide(pair(true, |s| s.single_copy = crate::Single::Never), 1 << 20), Decision::Pair);
-            let forced = |own_cores| decide(pair(own_cores, |s| s.form = Some(Form::Halves)), 1).form();
-            assert_eq!((forced(true), forced(false)), (Form::Halves, Form::Halves));
+            assert_eq!(decide(reaching(2, |_| {}), 4096), Decision::FewRanks);
+            assert_ne!(decide(reaching(2, |_| {}), 8191), Decision::Together);
+            assert_eq!(decide(reaching(2, |_| {}), 8192), Decision::Together);
+            assert_eq!(decide(reaching(9, |_| {}), 9 * 4096), Decision::Together);
+            assert_eq!(decide(reaching(2, |s| s.reproducible = true), 8192), Decision::Together);
+            assert_ne!(decide(reaching(2, |s| s.slice_min_bytes = Some(1)), 8192), Decision::Together);
+            assert_ne!(decide(reaching(2, |s| s.single_copy_min_bytes = Some(10_000)), 9999), Decision::Together);
+            assert_eq!(decide(reaching(2, |s| s.single_copy_min_bytes = Some(10_000)), 10_000), Decision::Together);
+            assert_ne!(decide(reaching(2, |s| s.single_copy = crate::Single::Never), 1 << 20), Decision::Together);
+            let shared_cores = Terms { own_cores: false, ..reaching(2, |_| {}) };
+            assert_ne!(decide(shared_cores, 1 << 20), Decision::Together);
+            assert_eq!(decide(reaching(3, |s| s.form = Some(Form::Joint)), 1).form(), Form::Joint);
         }
     }
 

@@ -18,13 +18,12 @@ pub enum Form {
     /// The same round a ring: each rank adds its part of a slice to the sums of the one before it.
     Ring,
     /// Of two ranks each works on its share of both vectors, where these are.
-    Halves,
+    Joint,
 }
 
 impl Form {
     /// Those that `HAN_SET=form=...` takes, beside `auto`.
-    pub(crate) const SETTABLE: [Self; 6] =
-        [Self::Flat, Self::Tree, Self::Direct, Self::Slice, Self::Ring, Self::Halves];
+    pub(crate) const SETTABLE: [Self; 6] = [Self::Flat, Self::Tree, Self::Direct, Self::Slice, Self::Ring, Self::Joint];
 
     /// As settings and messages call it.
     #[must_use]
@@ -36,7 +35,7 @@ impl Form {
             Self::Direct => "direct",
             Self::Slice => "slice",
             Self::Ring => "ring",
-            Self::Halves => "halves",
+            Self::Joint => "joint",
         }
     }
 
@@ -53,14 +52,14 @@ impl Form {
             (Self::Slice, true) => "solo/slice",
             (Self::Ring, false) => "sm/ring",
             (Self::Ring, true) => "solo/ring",
-            (Self::Halves, _) => "solo/halves",
+            (Self::Joint, _) => "solo/joint",
         }
     }
 
     /// Chunks and slices that must fit into the ring at a time; none for forms without chunks.
     pub(crate) const fn spans(self) -> Option<usize> {
         match self {
-            Self::Alone | Self::Flat | Self::Halves => None,
+            Self::Alone | Self::Flat | Self::Joint => None,
             Self::Tree | Self::Direct => Some(2),
             // Of two chunks the parts and the results.
             Self::Slice | Self::Ring => Some(4),

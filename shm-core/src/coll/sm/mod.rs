@@ -9,7 +9,7 @@
 //! | `direct` | cells | 1 a chunk | as `flat`, pipelined by chunks |
 //! | `slice` | cells | 2 a chunk | each rank reduces its slice of every chunk from all ranks' cells |
 //! | `ring` | cells | a chunk as many as ranks | each rank adds to the sums of the one before it, a slice after the other |
-//! | `halves` | none | 2 | each of two ranks does its share in both ranks' own vectors |
+//! | `joint` | none | 2 | each rank does its part in all ranks' own vectors |
 
 mod barrier;
 mod bcast;
@@ -20,7 +20,7 @@ mod family;
 mod flat;
 mod fold;
 mod form;
-mod halves;
+mod joint;
 mod reasons;
 mod relay;
 mod rounds;
@@ -36,8 +36,7 @@ use crate::ring::Ring;
 use crate::segment::layout::INLINE_BYTES;
 use crate::sys::clock;
 use crate::waiting::carry_out;
-use choice::Decision;
-pub(crate) use choice::Terms;
+pub(crate) use choice::{Decision, Terms};
 pub(crate) use chunks::{Cut, CutBecause};
 pub(crate) use family::{Families, Family};
 pub use form::Form;
@@ -57,12 +56,12 @@ fn choose(ring: &Ring, call: &Call<'_>) -> Decision {
 /// The form that `call` would take, were it not a trial.
 pub(crate) fn likely(ring: &Ring, call: &Call<'_>) -> Form {
     match choose(ring, call) {
-        Decision::Pair if !ring.prefers_halves(call) => otherwise(ring, call),
+        Decision::Together if !ring.prefers_joint(call) => otherwise(ring, call),
         decision => decision.form(),
     }
 }
 
-/// What two ranks do who do not share out the work.
+/// What ranks do who do not work jointly.
 fn otherwise(ring: &Ring, call: &Call<'_>) -> Form {
     ring.terms().decide_by_chunks(call.collective, call.bytes()).form()
 }
@@ -73,7 +72,7 @@ pub(crate) fn lends(form: Form, collective: Collective, bytes: usize, in_place: 
         Form::Alone | Form::Flat => false,
         Form::Tree => bytes > INLINE_BYTES,
         Form::Direct => collective == Collective::Bcast || direct::may_lend(collective, in_place),
-        Form::Slice | Form::Ring | Form::Halves => true,
+        Form::Slice | Form::Ring | Form::Joint => true,
     }
 }
 
@@ -93,7 +92,7 @@ pub(crate) enum Operation<'a> {
     DirectReduce(direct::Reduce<'a>),
     SliceReduce(slice::Reduce<'a>),
     RingReduce(rounds::Reduce<'a>),
-    Halves(halves::Halves<'a>),
+    Joint(joint::Joint<'a>),
     Timed(Box<Timed<'a>>),
 }
 
@@ -131,15 +130,15 @@ impl<'a> Operation<'a> {
         ring.enter(call.signature());
         ring.record();
         match choose(ring, &call) {
-            Decision::Pair => Self::of_pair(ring, call, stays),
+            Decision::Together => Self::by_trial(ring, call, stays),
             decision => Self::in_form(ring, call, decision.form(), stays),
         }
     }
 
-    /// As both ranks' trials say.
-    fn of_pair(ring: &mut Ring, call: Call<'a>, stays: bool) -> Self {
+    /// As all ranks' trials say.
+    fn by_trial(ring: &mut Ring, call: Call<'a>, stays: bool) -> Self {
         match ring.trials().turn(call.collective, call.bytes()) {
-            Turn::Halves(counted) => Self::Halves(halves::Halves::new(ring, call, stays, counted)),
+            Turn::Joint(counted) => Self::Joint(joint::Joint::new(ring, call, stays, counted)),
             Turn::Otherwise(timed) => {
                 let (form, cells_used) = (otherwise(ring, &call), ring.cells_used());
                 let parts = match call.collective {
@@ -176,7 +175,7 @@ impl<'a> Operation<'a> {
                 Self::RelayedBcast(relay::Bcast::new(ring, call))
             }
             (Collective::Bcast, Form::Tree) => Self::TreeBcast(tree::Bcast::new(ring, call)),
-            (_, Form::Halves) => Self::Halves(halves::Halves::new(ring, call, stays, None)),
+            (_, Form::Joint) => Self::Joint(joint::Joint::new(ring, call, stays, None)),
             (Collective::Bcast, _) => Self::CellBcast(bcast::Pipelined::new(ring, call)),
             (_, Form::Flat) => Self::FlatReduce(flat::Reduce::new(ring, call)),
             (_, Form::Tree) => Self::TreeReduce(tree::Reduce::new(ring, call)),
@@ -231,7 +230,7 @@ impl Progress for Operation<'_> {
             Self::DirectReduce(op) => op.poll(ring),
             Self::SliceReduce(op) => op.poll(ring),
             Self::RingReduce(op) => op.poll(ring),
-            Self::Halves(op) => op.poll(ring),
+            Self::Joint(op) => op.poll(ring),
             Self::Timed(op) => op.poll(ring),
         }
     }
@@ -250,7 +249,7 @@ impl Progress for Operation<'_> {
             Self::DirectReduce(op) => op.awaits(ring),
             Self::SliceReduce(op) => op.awaits(ring),
             Self::RingReduce(op) => op.awaits(ring),
-            Self::Halves(op) => op.awaits(ring),
+            Self::Joint(op) => op.awaits(ring),
             Self::Timed(op) => op.operation.awaits(ring),
         }
     }

@@ -32,10 +32,10 @@ impl Terms {
             Decision::ManyRanks => {
                 (format!("{ranks} ranks with a core each are {trees_from} or more"), change("tree_min_ranks"))
             }
-            Decision::Pair => {
+            Decision::Together => {
                 let otherwise = self.decide_by_chunks(collective, bytes).form();
-                let who = "two ranks with a core each reach all of each other's memory, and share out the work";
-                (format!("{who}, unless trials say that {otherwise} is faster"), change("single_copy, methods"))
+                let who = "all ranks have a core and reach all of each other's memory";
+                (format!("{who}, and trials decide between that and {otherwise}"), change("single_copy, methods"))
             }
             Decision::ManyLevels => (
                 format!(

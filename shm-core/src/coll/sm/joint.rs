@@ -1,0 +1,286 @@
+//! Bcast, reduce and allreduce by all ranks at once in each other's own vectors (SOLO, dissertation, section 5.2.2,
+//! without its barriers): the root of a bcast writes a part into the others' vectors while they read the rest; of a
+//! reduction each rank reduces its part and writes the result to where it is wanted. Vectors are mapped, or else the
+//! kernel copies. Two steps, whatever the length: where the vectors are, and that the part is done.
+#![allow(unsafe_code)] // works on user buffers, peers' among them
+
+use std::ops::Range;
+
+use crate::coll::operands::Operands;
+use crate::coll::sm::fold::fold;
+use crate::coll::sm::trials::{Counted, Took};
+use crate::coll::{Poll, Progress, wait_for};
+use crate::copy::Access;
+use crate::copy::cico::{copy, copy_past_caches};
+use crate::error::Result;
+use crate::ring::{Ring, Span};
+use crate::sys::clock;
+use reduce_kernels::{Call, Collective, Op};
+
+/// What is copied between two looks at the job.
+const PIECE_BYTES: usize = 4 << 20;
+/// What is reduced at a time: of mapped vectors what the first cache holds, of others what the second one does, all
+/// peers' parts together, as each call of the kernel costs a microsecond.
+const MAPPED_STEP_BYTES: usize = 8 << 10;
+const KERNEL_STEP_BYTES: usize = 256 << 10;
+/// Parts are cut here: no line, and no page of a long vector, is written by two ranks.
+const LINE: usize = 64;
+const PAGE: usize = 4096;
+
+const UNTOLD: &str = "in this form all ranks tell where their vectors are";
+
+#[derive(Debug)]
+pub(crate) struct Joint<'a> {
+    call: Call<'a>,
+    operands: Operands,
+    /// The step at which ranks tell where their vectors are, and the one at which their parts are done.
+    news: Span,
+    done: Span,
+    told: bool,
+    /// What this rank has yet to do, once it knows where the peers' vectors are.
+    part: Option<Range<usize>>,
+    finished: bool,
+    /// Index of the peer that is looked for next.
+    next: usize,
+    /// All ranks' times decide how the next operations of this kind are carried out.
+    counted: Option<Counted>,
+    busy_ns: u64,
+}
+
+impl<'a> Joint<'a> {
+    /// `stays`: this rank does nothing else before it has done its part.
+    pub(crate) fn new(ring: &mut Ring, call: Call<'a>, stays: bool, counted: Option<Counted>) -> Self {
+        Self {
+            call,
+            operands: Operands::all_lent(stays),
+            news: ring.take(0),
+            done: ring.take(0),
+            told: false,
+            part: None,
+            finished: false,
+            next: 0,
+            counted,
+            busy_ns: 0,
+        }
+    }
+
+    /// What this rank does: of a bcast the root the end and all others the rest, of a reduction each its own.
+    fn own_part(&self, ring: &Ring) -> Range<usize> {
+        let (bytes, rank, size) = (self.call.bytes(), ring.rank(), ring.size());
+        // So much more does the root of a reduction, which has its results in place: the others copy theirs to it.
+        let (root, other) = match self.call.collective {
+            Collective::Reduce => (size, size - 1),
+            _ => (1, 1),
+        };
+        let is_root_before = |rank: usize| usize::from(self.call.root < rank);
+        let before = |rank: usize| rank * other + is_root_before(rank) * (root - other);
+        match self.call.collective {
+            // Who reads needs nobody for it; a root that may have gone on to something else is not waited for.
+            Collective::Bcast if !self.operands.all_stay() => self.handed_on(ring, bytes),
+            Collective::Bcast => self.handed_on(ring, cut(bytes, size - 1, size)),
+            _ => cut(bytes, before(rank), before(size))..cut(bytes, before(rank + 1), before(size)),
+        }
+    }
+
+    /// Of a bcast which all others read up to `at`.
+    fn handed_on(&self, ring: &Ring, at: usize) -> Range<usize> {
+        if ring.rank() == self.call.root { at..self.call.bytes() } else { 0..at }
+    }
+
+    /// Does a piece of this rank's part; true if it was the last.
+    fn work(&mut self, ring: &mut Ring, part: Range<usize>) -> Result<bool> {
+        let start_ns = self.counted.map(|_| clock::now_ns());
+        let bytes = part.len().min(PIECE_BYTES);
+        let piece = part.start..part.start + bytes;
+        let at_work = ring.reach_out()?;
+        match &self.call.op {
+            None if ring.rank() == self.call.root => self.write(ring, piece)?,
+            None => self.read(ring, piece)?,
+            Some(op) => self.reduce(ring, op, piece)?,
+        }
+        drop(at_work);
+        self.part = Some(part.start + bytes..part.end);
+        self.busy_ns += start_ns.map_or(0, |start| clock::now_ns().saturating_sub(start));
+        Ok(bytes == part.len())
+    }
+
+    /// Copies `piece` of the root's vector, which is this rank's, to all others'.
+    fn write(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
+        let copy = copy_of(ring, &self.call);
+        let from = self.call.send.wrapping_add(piece.start);
+        for &peer in ring.peers() {
+            // The peer has told where its vector is, with as many bytes (same signature), and keeps it until it has seen
+            // this rank's second flag; nobody else writes `piece` of it. Buffers of two ranks do not overlap.
+            match self.operands.recv(peer) {
+                // SAFETY: as above.
+                Some(Access::Mapped(to)) => unsafe { copy(to.wrapping_add(piece.start), from, piece.len()) },
+                // SAFETY: as above.
+                Some(Access::Kernel(to)) => unsafe { ring.job().reach().write(to, piece.start, from, piece.len()) }?,
+                None => unreachable!("{UNTOLD}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies `piece` of the root's vector to this rank's.
+    fn read(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
+        let copy = copy_of(ring, &self.call);
+        let to = self.call.recv.wrapping_add(piece.start);
+        match self.operands.send(self.call.root) {
+            // SAFETY: the root has told where its vector is, with as many bytes (same signature), and keeps it as it is until
+            // it has seen this rank's second flag; of this rank's vector nobody else writes `piece`.
+            Some(Access::Mapped(from)) => unsafe { copy(to, from.wrapping_add(piece.start), piece.len()) },
+            // SAFETY: as above.
+            Some(Access::Kernel(from)) => unsafe { ring.job().reach().read(from, piece.start, to, piece.len()) }?,
+            None => unreachable!("{UNTOLD}"),
+        }
+        Ok(())
+    }
+
+    /// Reduces `piece` of all vectors, and brings the result to who receives it.
+    fn reduce(&self, ring: &mut Ring, op: &Op, piece: Range<usize>) -> Result<()> {
+        let by_kernel = |access| matches!(access, Some(Access::Kernel(_)));
+        let fetched = ring.peers().iter().filter(|&&peer| by_kernel(self.operands.send(peer))).count();
+        let written = ring.peers().iter().filter(|&&peer| by_kernel(self.operands.recv(peer))).count();
+        let step = match fetched + written {
+            0 => MAPPED_STEP_BYTES,
+            _ => (KERNEL_STEP_BYTES / fetched.max(1)).next_multiple_of(PAGE),
+        };
+        for at in piece.clone().step_by(step) {
+            let bytes = step.min(piece.end - at);
+            self.reduce_step(ring, op, at, bytes, fetched)?;
+        }
+        Ok(())
+    }
+
+    /// Reduces `bytes` at `at`, of which the kernel copies `fetched` vectors' first.
+    fn reduce_step(&self, ring: &mut Ring, op: &Op, at: usize, bytes: usize, fetched: usize) -> Result<()> {
+        let rank = ring.rank();
+        let stride = bytes.next_multiple_of(LINE);
+        let room = ring.room((fetched + 1) * stride);
+        // Its first place is for the result, where this rank does not receive it and cannot write it in place.
+        let mut free = room.wrapping_add(stride);
+        let own = self.call.send.wrapping_add(at);
+        for peer in (0..ring.size()).filter(|&peer| peer != rank) {
+            if let Some(Access::Kernel(send)) = self.operands.send(peer) {
+                // SAFETY: there is room; the peer keeps its vector until it has seen this rank's second flag, and this rank
+                // alone writes this part of it.
+                unsafe { ring.job().reach().read(send, at, free, bytes) }?;
+                free = free.wrapping_add(stride);
+            }
+        }
+        let mut copied = room.wrapping_add(stride).cast_const();
+        let sources = ring.sources(|_, peer| match self.operands.send(peer) {
+            _ if peer == rank => own,
+            Some(Access::Mapped(send)) => send.wrapping_add(at).cast_const(),
+            Some(Access::Kernel(_)) => {
+                let this = copied;
+                copied = copied.wrapping_add(stride);
+                this
+            }
+            None => unreachable!("{UNTOLD}"),
+        });
+        let receives = self.call.receives(rank);
+        let result = match self.operands.mapped_recv(self.call.root) {
+            _ if receives => self.call.recv.wrapping_add(at),
+            Some(recv) => recv.wrapping_add(at),
+            None => room,
+        };
+        // SAFETY: `sources` are all vectors' elements of this rank's part, which nobody writes but this rank; `result` is
+        // one of them where that rank's vectors are in place, and else apart from all.
+        unsafe { fold(op, self.call.datatype, result, sources, bytes) };
+        for recv in ring.peers().iter().filter_map(|&peer| self.operands.recv(peer)) {
+            match recv {
+                // SAFETY: the peer has as many bytes there, and leaves this part of them to this rank.
+                Access::Mapped(recv) if receives => unsafe { copy(recv.wrapping_add(at), result, bytes) },
+                // It is there already.
+                Access::Mapped(_) => {}
+                // SAFETY: the same.
+                Access::Kernel(recv) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
+            }
+        }
+        Ok(())
+    }
+
+    fn took(&self) -> Took {
+        let counted = self.counted.map(|counted| counted.took).unwrap_or_default();
+        Took { jointly_ns: self.busy_ns, ..counted }
+    }
+}
+
+/// The end of the first `part` of `of` equal parts of `bytes`.
+fn cut(bytes: usize, part: usize, of: usize) -> usize {
+    if part == of {
+        return bytes;
+    }
+    let unit = if bytes < 8 * of * PAGE { LINE } else { PAGE };
+    // The product may be more than a word holds.
+    (bytes / of * part + bytes % of * part / of) / unit * unit
+}
+
+/// The copy for what this rank reads or writes of a bcast.
+fn copy_of(ring: &Ring, call: &Call<'_>) -> unsafe fn(*mut u8, *const u8, usize) {
+    if ring.terms().is_beyond_caches(call.bytes()) { copy_past_caches } else { copy }
+}
+
+impl Progress for Joint<'_> {
+    fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
+        if !self.told {
+            wait_for!(ring.may_write(self.news)?);
+            self.operands.tell(ring, &self.call, self.news);
+            ring.publish(self.news);
+            self.told = true;
+        }
+        if self.part.is_none() {
+            wait_for!(ring.published_by_all(self.news, &mut self.next)?);
+            self.operands.learn_all(ring, self.news)?;
+            ring.all_have_reached(self.news.step());
+            self.part = Some(self.own_part(ring));
+            self.next = 0;
+        }
+        if !self.finished {
+            while let Some(part) = self.part.clone().filter(|part| !part.is_empty()) {
+                if !self.work(ring, part)? {
+                    return Ok(Poll::Pending);
+                }
+            }
+            wait_for!(ring.may_write(self.done)?);
+            self.took().tell(ring, self.done);
+            ring.publish(self.done);
+            self.finished = true;
+        }
+        // Who has seen all second flags has all that it receives, and nobody works on its vectors any more.
+        wait_for!(ring.published_by_all(self.done, &mut self.next)?);
+        if let Some(counted) = self.counted {
+            let own = self.took();
+            let of = |rank| if rank == ring.rank() { own } else { Took::of(ring, rank, self.done) };
+            let times = counted.times((0..ring.size()).map(of));
+            ring.trials().judge(counted, self.operands.all_stay().then_some(times));
+        }
+        ring.leave();
+        Ok(Poll::Ready(()))
+    }
+
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
+        ring.peers().get(self.next).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_begin_where_others_end_and_at_lines() {
+        for bytes in [0, 1, 63, 64, 4097, 65_536, 100_000, 1 << 31] {
+            for of in [2, 3, 7, 13] {
+                let cuts: Vec<usize> = (0..=of).map(|part| cut(bytes, part, of)).collect();
+                assert!(cuts.is_sorted() && cuts[0] == 0 && cuts[of] == bytes, "{cuts:?}");
+                assert!(cuts[..of].iter().all(|at| at % LINE == 0), "{cuts:?}");
+                let most = bytes / of + 8 * PAGE;
+                assert!(cuts.windows(2).all(|part| part[1] - part[0] <= most), "{cuts:?}");
+            }
+        }
+        assert_eq!(cut(usize::MAX, 12, 13) / PAGE, usize::MAX / 13 * 12 / PAGE);
+    }
+}
