@@ -200,8 +200,9 @@ fn a_leader_that_leaves_before_its_children_have_marked_is_caught() {
     relay(2, true, Early::Leaves);
 }
 
-/// Allreduce in place by slices, each rank writing the result of its own to all vectors (`slice.rs`).
-fn for_all(size: usize, early: Early) {
+/// Allreduce in place, each rank writing the result of its own part to all vectors. A rank leaves when all have marked
+/// (`slice.rs`), or when it has seen all last flags (`joint.rs`).
+fn for_all(size: usize, marks: bool, early: Early) {
     play(size, 2, size, move |rank, ranks| {
         let own = &ranks[rank];
         // As callers do before the call.
@@ -213,8 +214,10 @@ fn for_all(size: usize, early: Early) {
         own.publish(1);
         until_all(ranks, rank, |peer| early == Early::Gathers || peer.has_published(1))?;
         assert!(own.vector.iter().all(|word| word.get() == sum || early != Early::Nothing));
-        own.mark.advance(2);
-        until_all(ranks, rank, |peer| peer.mark.reached(2))?;
+        if marks {
+            own.mark.advance(2);
+            until_all(ranks, rank, |peer| peer.mark.reached(2))?;
+        }
         take_back(own);
         Some(())
     });
@@ -222,56 +225,38 @@ fn for_all(size: usize, early: Early) {
 
 #[test]
 fn slices_that_are_written_for_all_are_whole() {
-    for_all(2, Early::Nothing);
-    for_all(3, Early::Nothing);
+    for_all(2, true, Early::Nothing);
+    for_all(3, true, Early::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_rank_that_writes_before_its_peers_have_come_is_caught() {
-    for_all(2, Early::Writes);
+    for_all(2, true, Early::Writes);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_rank_that_reads_before_all_have_written_is_caught() {
-    for_all(2, Early::Gathers);
-}
-
-/// Allreduce in place, each rank with its part of all vectors (`joint.rs`). A rank leaves when it has seen the others' last
-/// flags: nobody marks anything.
-fn joint(size: usize, early: Early) {
-    play(size, 2, size, move |rank, ranks| {
-        let own = &ranks[rank];
-        own.vector.iter().for_each(|word| word.set(2 * word.get()));
-        own.publish(0);
-        until_all(ranks, rank, |peer| early == Early::Writes || peer.has_published(0))?;
-        let sum = ranks.iter().map(|peer| peer.vector[rank].get()).sum();
-        ranks.iter().for_each(|peer| peer.vector[rank].set(sum));
-        own.publish(1);
-        until_all(ranks, rank, |peer| early == Early::Leaves || peer.has_published(1))?;
-        assert!(own.vector.iter().all(|word| word.get() == sum || early != Early::Nothing));
-        take_back(own);
-        Some(())
-    });
+    for_all(2, true, Early::Gathers);
 }
 
 #[test]
 fn parts_are_whole_when_all_last_flags_are_seen() {
-    joint(2, Early::Nothing);
-    joint(3, Early::Nothing);
+    for_all(2, false, Early::Nothing);
+    for_all(3, false, Early::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_rank_that_writes_its_part_before_the_others_have_come_is_caught() {
-    joint(2, Early::Writes);
+    for_all(2, false, Early::Writes);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn a_rank_that_leaves_before_the_others_parts_are_done_is_caught() {
-    joint(2, Early::Leaves);
+    for_all(2, false, Early::Gathers);
 }
 
 /// Reductions of vectors that their readers read whole (`direct.rs`): every rank is a reader, or rank 0 alone, which lends

@@ -23,6 +23,9 @@ const PIECE_BYTES: usize = 4 << 20;
 /// peers' parts together, as each call of the kernel costs a microsecond.
 const MAPPED_STEP_BYTES: usize = 8 << 10;
 const KERNEL_STEP_BYTES: usize = 256 << 10;
+/// Shorter vectors of two ranks, which the kernel copies, go to who receives whole: to write results back as well
+/// would be another call of the kernel.
+const WHOLE_BYTES: usize = 48 << 10;
 /// Parts are cut here: no line, and no page of a long vector, is written by two ranks.
 const LINE: usize = 64;
 const PAGE: usize = 4096;
@@ -39,6 +42,8 @@ pub(crate) struct Joint<'a> {
     told: bool,
     /// What this rank has yet to do, once it knows where the peers' vectors are.
     part: Option<Range<usize>>,
+    /// Who receives reduces everything itself.
+    whole: bool,
     finished: bool,
     /// Index of the peer that is looked for next.
     next: usize,
@@ -57,6 +62,7 @@ impl<'a> Joint<'a> {
             done: ring.take(0),
             told: false,
             part: None,
+            whole: false,
             finished: false,
             next: 0,
             counted,
@@ -78,8 +84,21 @@ impl<'a> Joint<'a> {
             // Who reads needs nobody for it; a root that may have gone on to something else is not waited for.
             Collective::Bcast if !self.operands.all_stay() => self.handed_on(ring, bytes),
             Collective::Bcast => self.handed_on(ring, cut(bytes, size - 1, size)),
+            _ if self.whole && self.call.receives(rank) => 0..bytes,
+            _ if self.whole => 0..0,
             _ => cut(bytes, before(rank), before(size))..cut(bytes, before(rank + 1), before(size)),
         }
+    }
+
+    /// True if who receives had better reduce everything. Of an allreduce no vector may be in place then, as the others
+    /// read it whole.
+    fn goes_whole(&self, ring: &Ring) -> bool {
+        let is_all_read = || match self.call.collective {
+            Collective::Allreduce => !self.operands.any_is_lent_in_place(ring, &self.call),
+            _ => true,
+        };
+        let is_short = ring.size() == 2 && self.call.bytes() < WHOLE_BYTES;
+        is_short && is_all_read() && !self.operands.all_are_mapped(ring, &self.call)
     }
 
     /// Of a bcast which all others read up to `at`.
@@ -189,7 +208,7 @@ impl<'a> Joint<'a> {
         // SAFETY: `sources` are all vectors' elements of this rank's part, which nobody writes but this rank; `result` is
         // one of them where that rank's vectors are in place, and else apart from all.
         unsafe { fold(op, self.call.datatype, result, sources, bytes) };
-        for recv in ring.peers().iter().filter_map(|&peer| self.operands.recv(peer)) {
+        for recv in ring.peers().iter().filter(|_| !self.whole).filter_map(|&peer| self.operands.recv(peer)) {
             match recv {
                 // SAFETY: the peer has as many bytes there, and leaves this part of them to this rank.
                 Access::Mapped(recv) if receives => unsafe { copy(recv.wrapping_add(at), result, bytes) },
@@ -235,6 +254,7 @@ impl Progress for Joint<'_> {
             wait_for!(ring.published_by_all(self.news, &mut self.next)?);
             self.operands.learn_all(ring, self.news)?;
             ring.all_have_reached(self.news.step());
+            self.whole = self.goes_whole(ring);
             self.part = Some(self.own_part(ring));
             self.next = 0;
         }
