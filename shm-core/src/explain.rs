@@ -26,6 +26,8 @@ pub struct Circumstances {
     pub shared: bool,
     /// All ranks can use the method `cma`.
     pub cma: bool,
+    /// All ranks reach all of each other's memory: by `cma`, or as threads of one process.
+    pub everywhere: bool,
     /// Size of the last cache.
     pub last_cache_bytes: usize,
     /// The settings.
@@ -101,6 +103,7 @@ impl Circumstances {
             own_cores: load.gives_own_cores(&settings),
             shared: methods.has(Method::Shared),
             cma: methods.has(Method::Cma),
+            everywhere: methods.has(Method::Cma),
             last_cache_bytes: cache::last_level_bytes(),
             settings,
         })
@@ -115,8 +118,14 @@ impl Circumstances {
         }
         question.in_place &= matches!(question.collective, Collective::Reduce | Collective::Allreduce);
         let Question { collective, bytes, .. } = question;
-        let terms =
-            Terms::new(&self.settings, &self.hierarchy, self.own_cores, self.shared, self.cma, self.last_cache_bytes);
+        let terms = Terms::new(
+            &self.settings,
+            &self.hierarchy,
+            self.own_cores,
+            self.shared,
+            self.everywhere,
+            self.last_cache_bytes,
+        );
         let mut decision = terms.decide(collective, bytes, || question.keeps_order);
         let mut points = Vec::new();
         if decision == Decision::Together && !terms.likely_joint(bytes) {
@@ -211,7 +220,7 @@ impl Circumstances {
             ),
             Collective::Bcast => (
                 "the root writes one to all, who read the rest",
-                "nobody waits; a root that goes on to something else writes none",
+                "all copy at once; a root that goes on to something else writes none",
             ),
             _ => ("every rank reduces one, and writes it to all", "each vector is read once in all"),
         };
@@ -367,7 +376,15 @@ mod tests {
     fn circumstances(ranks: usize, own_cores: bool) -> Circumstances {
         let settings = Settings::default();
         let hierarchy = Hierarchy::new(vec![Place::anywhere(); ranks]);
-        Circumstances { hierarchy, own_cores, shared: true, cma: true, last_cache_bytes: 32 << 20, settings }
+        Circumstances {
+            hierarchy,
+            own_cores,
+            shared: true,
+            cma: true,
+            everywhere: true,
+            last_cache_bytes: 32 << 20,
+            settings,
+        }
     }
 
     fn question(collective: Collective, bytes: usize, mapped: bool) -> Question {
@@ -414,7 +431,7 @@ mod tests {
         let mapped = circumstances(2, true).explain(question(Collective::Bcast, 1 << 20, true));
         assert_eq!(point(&mapped, "vectors").value, "where they are, mapped");
         let mut alone = circumstances(2, true);
-        alone.cma = false;
+        alone.everywhere = false;
         assert_eq!(alone.explain(question(Collective::Bcast, 1 << 20, false)).choice, "sm/direct");
     }
 
@@ -449,7 +466,7 @@ mod tests {
     #[test]
     fn what_is_off_is_named() {
         let mut off = circumstances(2, true);
-        (off.shared, off.cma) = (false, false);
+        (off.shared, off.cma, off.everywhere) = (false, false, false);
         let answer = off.explain(question(Collective::Reduce, 1 << 20, true));
         assert_eq!(answer.choice, "sm/direct");
         assert!(point(&answer, "vectors").because.contains("needs the method shared"), "{answer}");

@@ -189,6 +189,7 @@ impl Job {
             own_cores: self.own_cores,
             shared: self.methods().has(Method::Shared),
             cma: self.methods().has(Method::Cma),
+            everywhere: self.reach().reaches_all(),
             last_cache_bytes: self.last_cache_bytes,
             settings: self.settings.clone(),
         }

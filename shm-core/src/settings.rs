@@ -60,6 +60,8 @@ pub struct Settings {
 /// When a collective works on the ranks' own buffers in place of cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Single {
+    /// On those that peers have mapped, and on others where ranks have a core each and trials say that it is faster.
+    Auto,
     /// On those that peers have mapped.
     IfShared,
     /// On all of them, copied by the kernel where they are not mapped.
@@ -69,10 +71,13 @@ pub enum Single {
 }
 
 impl Single {
-    const ALL: [Self; 3] = [Self::IfShared, Self::ByKernel, Self::Never];
+    const ALL: [Self; 4] = [Self::Auto, Self::IfShared, Self::ByKernel, Self::Never];
+    /// Those that are modules of the papers.
+    const MODULES: [Self; 3] = [Self::Auto, Self::ByKernel, Self::Never];
 
     const fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::IfShared => "if_shared",
             Self::ByKernel => "by_kernel",
             Self::Never => "never",
@@ -82,15 +87,15 @@ impl Single {
     /// The name of the module that works so.
     const fn module(self) -> &'static str {
         match self {
-            Self::IfShared => "auto",
+            Self::Auto | Self::IfShared => "auto",
             Self::ByKernel => "solo",
             Self::Never => "sm",
         }
     }
 
     fn of_module(value: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|single| single.module() == value);
-        found.ok_or_else(|| format!("intra_module={value}: expected {}", Self::ALL.map(Self::module).join(", ")))
+        let found = Self::MODULES.into_iter().find(|single| single.module() == value);
+        found.ok_or_else(|| format!("intra_module={value}: expected {}", Self::MODULES.map(Self::module).join(", ")))
     }
 
     fn parse(value: &str) -> Result<Self, String> {
@@ -107,7 +112,7 @@ impl Default for Settings {
             form: None,
             chunk_bytes: None,
             slice_min_bytes: None,
-            single_copy: Single::IfShared,
+            single_copy: Single::Auto,
             single_copy_min_bytes: None,
             for_all_max_bytes: None,
             past_caches: None,
@@ -135,8 +140,11 @@ pub const KEYS: &[(&str, &str)] = &[
     ("form", "how collectives are carried out where the form can carry them: auto, flat, tree, direct, slice, ring"),
     ("chunk_bytes", "largest pipelined piece of a message: auto, or a power of two from 4096 to 65536"),
     ("slice_min_bytes", "from this size on, reductions are shared out by slices: auto (as measured) or a number"),
-    ("single_copy", "when ranks work on each other's own buffers: if_shared, by_kernel (always, by cma) or never"),
-    ("intra_module", "the same by the names of the papers (smod): auto (if_shared), sm (never) or solo (by_kernel)"),
+    (
+        "single_copy",
+        "when ranks work on each other's own buffers: auto (where it proves faster), if_shared, by_kernel (always, by cma) or never",
+    ),
+    ("intra_module", "the same by the names of the papers (smod): auto, sm (never) or solo (by_kernel)"),
     ("single_copy_min_bytes", "smaller vectors always go through cells: auto (as measured) or a number"),
     (
         "for_all_max_bytes",

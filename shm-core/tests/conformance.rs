@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Barrier;
+
 use reduce_kernels::{Op, Operator, UserOperator};
 use shm_core::segment::Backing;
 use shm_core::{Call, Form, LocalComm, Settings, Single};
@@ -159,7 +161,7 @@ fn every_form_that_is_set_is_taken_and_exact() {
     };
     let counts = [1, 15, 16, 512, 513, 40_000];
     for form in [Form::Flat, Form::Tree, Form::Direct, Form::Slice, Form::Ring, Form::Joint] {
-        for single_copy in [Single::IfShared, Single::Never] {
+        for single_copy in [Single::Auto, Single::Never] {
             let mut settings = heap();
             settings.form = Some(form);
             settings.single_copy = single_copy;
@@ -311,6 +313,26 @@ fn operators_that_do_not_commute_keep_rank_order_in_every_form() {
                 }
             });
         }
+    }
+}
+
+/// A root that has begun a bcast and does something else is not waited for, as long as nobody needs its part.
+#[test]
+fn a_root_that_has_gone_on_keeps_no_receiver() {
+    let mut settings = heap();
+    settings.form = Some(Form::Joint);
+    settings.timeout_s = 20.0;
+    for size in [2, 4] {
+        let received = Barrier::new(size);
+        ranks(size, &settings, |comm, _| {
+            let begun = comm.start_owned(shm_core::OwnedCall::Bcast(1), vector(comm.rank(), 9000, 1)).unwrap();
+            if comm.rank() != 1 {
+                comm.wait(begun.ticket(), idle).unwrap();
+            }
+            received.wait();
+            comm.wait(begun.ticket(), idle).unwrap();
+            assert_eq!(comm.take(begun).unwrap(), vector(1, 9000, 1));
+        });
     }
 }
 

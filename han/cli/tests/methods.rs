@@ -14,7 +14,7 @@ const ROLE: &str = "HAN_TEST_METHODS";
 
 /// Which methods carry the vectors that are long enough.
 const METHODS: [(&str, &str); 4] = [
-    ("shared", "single_copy=if_shared"),
+    ("shared", "single_copy=auto"),
     ("mixed", "single_copy=by_kernel"),
     ("cma", "single_copy=by_kernel,methods=cma"),
     ("cico", "single_copy=never"),

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)] // reads peers' memory
 
 use crate::copy::cico::copy;
-use crate::copy::{Access, Described, Method};
+use crate::copy::{Access, Described, Lent, Method};
 use crate::error::Result;
 use crate::job::AtWork;
 use crate::ring::{Ring, Span};
@@ -30,6 +30,10 @@ struct Reached {
 pub(crate) struct Operands {
     /// This rank's own are reached where they are.
     own: bool,
+    /// So they are, and all peers map them: what this rank has told of it, as vectors may be registered meanwhile.
+    own_are_mapped: bool,
+    /// As long as the kernel copies this rank's own.
+    _lent: Option<Lent>,
     /// By rank; `None` for what goes through cells.
     reached: Vec<Option<Reached>>,
     /// One is not `None`.
@@ -58,14 +62,19 @@ impl Operands {
     /// Decides where this rank's vectors lie. `may_reach`: peers can work on them where they are without
     /// seeing one overwritten too early.
     pub(crate) fn new(ring: &Ring, call: &Call<'_>, may_reach: bool) -> Self {
-        let own = may_reach && can_be_reached(ring, call);
-        Self { own, reached: Vec::new(), any: false, all_stay: true, fetched: Vec::new() }
+        Self::own(ring, call, may_reach && can_be_reached(ring, call), true)
     }
 
     /// All ranks' vectors are reached where they are. `stays`: this rank does nothing else before the operation has
     /// completed.
-    pub(crate) fn all_lent(stays: bool) -> Self {
-        Self { own: true, reached: Vec::new(), any: false, all_stay: stays, fetched: Vec::new() }
+    pub(crate) fn all_lent(ring: &Ring, call: &Call<'_>, stays: bool) -> Self {
+        Self::own(ring, call, true, stays)
+    }
+
+    fn own(ring: &Ring, call: &Call<'_>, own: bool, all_stay: bool) -> Self {
+        let own_are_mapped = own && are_mapped(ring, call);
+        let lent = (own && !own_are_mapped).then(|| ring.job().reach().lend());
+        Self { own, own_are_mapped, _lent: lent, reached: Vec::new(), any: false, all_stay, fetched: Vec::new() }
     }
 
     /// True if no rank that has told does anything else before the operation has completed.
@@ -155,9 +164,9 @@ impl Operands {
 
     /// True if the vectors of all ranks are meant to be mapped by all; known once all have told. All ranks say the same,
     /// also one that has found no room for a mapping.
-    pub(crate) fn all_are_mapped(&self, ring: &Ring, call: &Call<'_>) -> bool {
+    pub(crate) fn all_are_mapped(&self, ring: &Ring) -> bool {
         let peers_are = |&peer: &usize| self.reached[peer].is_some_and(|reached| reached.is_for_mapping);
-        self.own && are_mapped(ring, call) && ring.peers().iter().all(peers_are)
+        self.own_are_mapped && ring.peers().iter().all(peers_are)
     }
 
     /// True if a rank whose vectors are reached receives where it sends; known once all have told.
@@ -275,18 +284,18 @@ impl Lending {
             Single::Never => Self::Never,
             Single::ByKernel if has(Method::Cma) => Self::Wherever,
             Single::ByKernel => Self::MethodOff(Method::Cma),
-            Single::IfShared if has(Method::Shared) => Self::IfMapped,
-            Single::IfShared => Self::MethodOff(Method::Shared),
+            Single::Auto | Single::IfShared if has(Method::Shared) => Self::IfMapped,
+            Single::Auto | Single::IfShared => Self::MethodOff(Method::Shared),
         }
     }
 
-    /// Whether ranks may work on vectors where they are at all.
+    /// Whether ranks may work on all vectors where they are.
     pub(crate) fn may_reach(settings: &Settings) -> bool {
-        settings.single_copy != Single::Never
+        matches!(settings.single_copy, Single::Auto | Single::ByKernel)
     }
 
     /// Whether vectors may be mapped at all, where `shared` says that they can be.
     pub(crate) fn may_map(settings: &Settings, shared: bool) -> bool {
-        shared && Self::may_reach(settings)
+        shared && settings.single_copy != Single::Never
     }
 }

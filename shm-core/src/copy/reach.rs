@@ -129,6 +129,18 @@ pub(crate) struct Reach {
     peers: Vec<RefCell<Peer>>,
     /// Why a peer's region could not be mapped, where `cma` took its place.
     fallback: RefCell<Option<String>>,
+    /// Operations under way in which the kernel copies memory of this rank.
+    lent: Rc<Cell<usize>>,
+}
+
+/// An operation in which the kernel may copy from and to memory of this rank, as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Lent(Rc<Cell<usize>>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl Reach {
@@ -161,6 +173,7 @@ impl Reach {
             last: Cell::new(Extent::NOWHERE),
             peers: peers.collect(),
             fallback: RefCell::default(),
+            lent: Rc::default(),
         }
     }
 
@@ -168,6 +181,12 @@ impl Reach {
     #[inline]
     pub(crate) fn methods(&self) -> &Methods {
         &self.methods
+    }
+
+    /// Begins an operation in which the kernel copies memory of this rank: its pages are not moved meanwhile.
+    pub(crate) fn lend(&self) -> Lent {
+        self.lent.set(self.lent.get() + 1);
+        Lent(Rc::clone(&self.lent))
     }
 
     /// True if all ranks reach all of each other's memory, be it mapped or not; all ranks say the same.
@@ -346,6 +365,11 @@ impl Reach {
         if !self.is_own() {
             return Err(refused(buffer, bytes, "this process is a forked child of the rank"));
         }
+        if self.lent.get() > 0 && pages != (buffer..buffer + bytes) {
+            let why = "its first or last page may hold a vector of a collective that is under way: complete that before, \
+                       use whole pages, or memory from `alloc`";
+            return Err(refused(buffer, bytes, why));
+        }
         let (mut regions, mut registered) = (self.regions.borrow_mut(), self.registered.borrow_mut());
         if regions.heap_overlaps(&pages) {
             return Err(refused(buffer, bytes, "it is memory of han, which peers can map already"));
@@ -384,7 +408,7 @@ impl Reach {
             self.bury(region);
         }
         // SAFETY: the caller's promise.
-        unsafe { self.registered.borrow_mut().give_back(buffer) }
+        unsafe { self.registered.borrow_mut().give_back(buffer, self.lent.get() == 0) }
     }
 
     /// Enters a region into the table. Peers learn of it by descriptions, whose flags are a release.
@@ -449,6 +473,25 @@ mod tests {
     use crate::exchange::Alone;
     use crate::segment::{Backing, Segment, Shape};
     use crate::sys::pidfd::PidFd;
+
+    /// Moving its pages would lose what a peer's kernel writes to a vector beside the buffer.
+    #[test]
+    fn pages_that_may_hold_a_lent_vector_are_not_moved() {
+        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes: size_of::<RegionTable>() };
+        let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).unwrap();
+        let lives = Rc::new(Lives::new(vec![None]));
+        let reach = Reach::new(0, &[std::process::id()], lives, &[segment.place(0)], Methods::new(None, None), false);
+        let mut buffer = vec![0_u8; 10_000];
+        let start = buffer.as_mut_ptr();
+        // SAFETY: nobody else has the buffer, which outlives its registration.
+        let register = || unsafe { reach.register(start, 10_000, Neighbours::Still) };
+        let lent = reach.lend();
+        assert!(register().unwrap_err().to_string().contains("a collective that is under way"));
+        drop(lent);
+        register().unwrap();
+        // SAFETY: no operation uses it.
+        unsafe { reach.unregister(start) }.unwrap();
+    }
 
     /// A peer has ended, and its process id is another process's by now: this one's.
     #[test]

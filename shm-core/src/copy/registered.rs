@@ -190,23 +190,25 @@ impl Registered {
         known.map(|known| known.region).ok_or_else(unknown)
     }
 
-    /// Forgets a buffer and gives its pages back, as far as other buffers do not lie on them.
+    /// Forgets a buffer and gives its pages back, as far as other buffers do not lie on them. `still`: no peer's kernel
+    /// copies other data of this process, which may lie on the first and the last page.
     ///
     /// # Errors
     /// It is not registered, its memory was freed before, or the system refuses.
     ///
     /// # Safety
     /// Nobody accesses the pages meanwhile.
-    pub(super) unsafe fn give_back(&mut self, buffer: usize) -> Result<()> {
+    pub(super) unsafe fn give_back(&mut self, buffer: usize, still: bool) -> Result<()> {
         let index = self.list.iter().position(|known| known.buffer == buffer);
         let Some(index) = index else { return self.region_of(buffer).map(|_| ()) };
         let Registration { bytes, pages, neighbours, region, .. } = self.list.remove(index);
         if region.is_none() {
             return Ok(());
         }
-        let still = Still::begin();
         let edges = edges(buffer, bytes, &pages);
-        if !may_move(&edges, neighbours) {
+        let may_move = still && may_move(&edges, neighbours);
+        let still = Still::begin();
+        if !may_move {
             self.retained.extend(edges);
         }
         let Some(mirror) = &self.mirror else { return Ok(()) };
@@ -243,7 +245,7 @@ impl Registered {
     pub(super) unsafe fn give_all_back(&mut self) {
         while let Some(buffer) = self.list.last().map(|last| last.buffer) {
             // SAFETY: the caller's promise. What was freed before is no memory of ours to give back.
-            let _ = unsafe { self.give_back(buffer) };
+            let _ = unsafe { self.give_back(buffer, true) };
         }
         if !self.retained.is_empty() {
             // Forked children need the file for pages that stay in it.

@@ -371,7 +371,12 @@ mod tests {
             assert_ne!(decide(reaching(2, |s| s.slice_min_bytes = Some(1)), 8192), Decision::Together);
             assert_ne!(decide(reaching(2, |s| s.single_copy_min_bytes = Some(10_000)), 9999), Decision::Together);
             assert_eq!(decide(reaching(2, |s| s.single_copy_min_bytes = Some(10_000)), 10_000), Decision::Together);
-            assert_ne!(decide(reaching(2, |s| s.single_copy = crate::Single::Never), 1 << 20), Decision::Together);
+            for single_copy in [crate::Single::Never, crate::Single::IfShared] {
+                let settings = Settings { single_copy, ..Settings::default() };
+                let hierarchy = Hierarchy::new(vec![Place::anywhere(); 2]);
+                let terms = Terms::new(&settings, &hierarchy, true, true, true, 32 << 20);
+                assert_ne!(decide(terms, 1 << 20), Decision::Together);
+            }
             let shared_cores = Terms { own_cores: false, ..reaching(2, |_| {}) };
             assert_ne!(decide(shared_cores, 1 << 20), Decision::Together);
             assert_eq!(decide(reaching(3, |s| s.form = Some(Form::Joint)), 1).form(), Form::Joint);

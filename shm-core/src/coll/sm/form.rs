@@ -17,7 +17,7 @@ pub enum Form {
     Slice,
     /// The same round a ring: each rank adds its part of a slice to the sums of the one before it.
     Ring,
-    /// Of two ranks each works on its share of both vectors, where these are.
+    /// Each rank does its part in all ranks' own vectors.
     Joint,
 }
 

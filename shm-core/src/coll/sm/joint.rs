@@ -26,7 +26,8 @@ const KERNEL_STEP_BYTES: usize = 256 << 10;
 /// Shorter vectors of two ranks, which the kernel copies, go to who receives whole: to write results back as well
 /// would be another call of the kernel.
 const WHOLE_BYTES: usize = 48 << 10;
-/// Parts are cut here: no line, and no page of a long vector, is written by two ranks.
+/// Parts are cut at multiples of this from the vector's begin: where that is aligned, no line, and no page of a long
+/// vector, is written by two ranks.
 const LINE: usize = 64;
 const PAGE: usize = 4096;
 
@@ -55,9 +56,10 @@ pub(crate) struct Joint<'a> {
 impl<'a> Joint<'a> {
     /// `stays`: this rank does nothing else before it has done its part.
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>, stays: bool, counted: Option<Counted>) -> Self {
+        let operands = Operands::all_lent(ring, &call, stays);
         Self {
             call,
-            operands: Operands::all_lent(stays),
+            operands,
             news: ring.take(0),
             done: ring.take(0),
             told: false,
@@ -98,7 +100,7 @@ impl<'a> Joint<'a> {
             _ => true,
         };
         let is_short = ring.size() == 2 && self.call.bytes() < WHOLE_BYTES;
-        is_short && is_all_read() && !self.operands.all_are_mapped(ring, &self.call)
+        is_short && is_all_read() && !self.operands.all_are_mapped(ring)
     }
 
     /// Of a bcast which all others read up to `at`.
@@ -111,13 +113,11 @@ impl<'a> Joint<'a> {
         let start_ns = self.counted.map(|_| clock::now_ns());
         let bytes = part.len().min(PIECE_BYTES);
         let piece = part.start..part.start + bytes;
-        let at_work = ring.reach_out()?;
         match &self.call.op {
             None if ring.rank() == self.call.root => self.write(ring, piece)?,
             None => self.read(ring, piece)?,
             Some(op) => self.reduce(ring, op, piece)?,
         }
-        drop(at_work);
         self.part = Some(part.start + bytes..part.end);
         self.busy_ns += start_ns.map_or(0, |start| clock::now_ns().saturating_sub(start));
         Ok(bytes == part.len())
@@ -125,6 +125,7 @@ impl<'a> Joint<'a> {
 
     /// Copies `piece` of the root's vector, which is this rank's, to all others'.
     fn write(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
+        let _at_work = ring.reach_out()?;
         let copy = copy_of(ring, &self.call);
         let from = self.call.send.wrapping_add(piece.start);
         for &peer in ring.peers() {
@@ -143,6 +144,7 @@ impl<'a> Joint<'a> {
 
     /// Copies `piece` of the root's vector to this rank's.
     fn read(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
+        let _at_work = ring.reach_out()?;
         let copy = copy_of(ring, &self.call);
         let to = self.call.recv.wrapping_add(piece.start);
         match self.operands.send(self.call.root) {
@@ -174,6 +176,8 @@ impl<'a> Joint<'a> {
 
     /// Reduces `bytes` at `at`, of which the kernel copies `fetched` vectors' first.
     fn reduce_step(&self, ring: &mut Ring, op: &Op, at: usize, bytes: usize, fetched: usize) -> Result<()> {
+        // For a step alone: the operator may be the user's, and slow.
+        let _at_work = ring.reach_out()?;
         let rank = ring.rank();
         let stride = bytes.next_multiple_of(LINE);
         let room = ring.room((fetched + 1) * stride);
@@ -219,6 +223,15 @@ impl<'a> Joint<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Ends the operation, and a trial with it, whose outcome is `times` if they say anything.
+    fn end(&self, ring: &mut Ring, times: Option<[u64; 2]>) -> Poll {
+        if let Some(counted) = self.counted {
+            ring.trials().judge(counted, times);
+        }
+        ring.leave();
+        Poll::Ready(())
     }
 
     fn took(&self) -> Took {
@@ -269,16 +282,17 @@ impl Progress for Joint<'_> {
             ring.publish(self.done);
             self.finished = true;
         }
+        let is_alone = self.call.collective == Collective::Bcast && !self.operands.all_stay();
+        if is_alone && ring.rank() != self.call.root {
+            // Nobody but this rank has worked on its vector.
+            return Ok(self.end(ring, None));
+        }
         // Who has seen all second flags has all that it receives, and nobody works on its vectors any more.
         wait_for!(ring.published_by_all(self.done, &mut self.next)?);
-        if let Some(counted) = self.counted {
-            let own = self.took();
-            let of = |rank| if rank == ring.rank() { own } else { Took::of(ring, rank, self.done) };
-            let times = counted.times((0..ring.size()).map(of));
-            ring.trials().judge(counted, self.operands.all_stay().then_some(times));
-        }
-        ring.leave();
-        Ok(Poll::Ready(()))
+        let own = self.took();
+        let of = |rank| if rank == ring.rank() { own } else { Took::of(ring, rank, self.done) };
+        let times = self.counted.map(|counted| counted.times((0..ring.size()).map(of)));
+        Ok(self.end(ring, times.filter(|_| self.operands.all_stay())))
     }
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {

@@ -101,23 +101,25 @@ pub(crate) enum Operation<'a> {
 pub(crate) struct Timed<'a> {
     operation: Operation<'a>,
     kind: Kind,
+    bytes: usize,
     parts: usize,
     cells_used: usize,
     busy_ns: u64,
 }
 
 impl Timed<'_> {
-    /// A poll that takes longer has found something to do.
+    /// A poll that takes longer for each peer has found something to do.
     const WORK_NS: u64 = 200;
 
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         let start_ns = clock::now_ns();
         let poll = self.operation.poll(ring)?;
         let took_ns = clock::now_ns().saturating_sub(start_ns);
-        self.busy_ns += if took_ns > Self::WORK_NS { took_ns } else { 0 };
+        let looked_ns = Self::WORK_NS * (ring.size() as u64 - 1);
+        self.busy_ns += if took_ns > looked_ns { took_ns } else { 0 };
         if poll.is_ready() {
             let warm = ring.cells_used() == self.cells_used;
-            ring.trials().went_otherwise(self.kind, self.busy_ns, self.parts, warm);
+            ring.trials().went_otherwise(self.kind, self.bytes, self.busy_ns, self.parts, warm);
         }
         Ok(poll)
     }
@@ -140,7 +142,7 @@ impl<'a> Operation<'a> {
         match ring.trials().turn(call.collective, call.bytes()) {
             Turn::Joint(counted) => Self::Joint(joint::Joint::new(ring, call, stays, counted)),
             Turn::Otherwise(timed) => {
-                let (form, cells_used) = (otherwise(ring, &call), ring.cells_used());
+                let (form, bytes, cells_used) = (otherwise(ring, &call), call.bytes(), ring.cells_used());
                 let parts = match call.collective {
                     // Both do the same at the same time.
                     Collective::Allreduce => usize::MAX,
@@ -153,7 +155,9 @@ impl<'a> Operation<'a> {
                 let operation = Self::in_form(ring, call, form, stays);
                 match timed {
                     None => operation,
-                    Some(kind) => Self::Timed(Box::new(Timed { operation, kind, parts, cells_used, busy_ns: 0 })),
+                    Some(kind) => {
+                        Self::Timed(Box::new(Timed { operation, kind, bytes, parts, cells_used, busy_ns: 0 }))
+                    }
                 }
             }
         }

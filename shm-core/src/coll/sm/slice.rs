@@ -204,7 +204,7 @@ impl<'a> Reduce<'a> {
                 let Sliced { call, operands, .. } = &self.sliced;
                 let news = News {
                     all_are_reached: operands.all_are_reached(ring),
-                    all_are_mapped: operands.all_are_mapped(ring, call),
+                    all_are_mapped: operands.all_are_mapped(ring),
                     any_is_lent_in_place: operands.any_is_lent_in_place(ring, call),
                 };
                 self.shares = Shares::after_news(ring.terms(), call.collective, call.bytes(), news);

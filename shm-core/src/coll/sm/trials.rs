@@ -12,7 +12,8 @@ const FIRST_PAUSE: u32 = 8;
 const LAST_PAUSE: u32 = 512;
 /// Operations one way before one is timed: the first ones find nothing of what they need in the caches.
 const WARMING: u32 = 4;
-/// Most of them, while they still use cells for the first time; then there is no trial.
+/// Most of them, while they still use cells for the first time, or none is as long as the one that was timed; then there
+/// is no trial.
 const MOST_WARMING: u32 = 24;
 /// What working jointly takes beside the work: one flag more than otherwise goes from rank to rank.
 const FLAG_NS: u64 = 300;
@@ -95,7 +96,7 @@ impl Counted {
     }
 }
 
-/// All kinds' trials, the same on both ranks but for this one's own times.
+/// All kinds' trials, the same on all ranks but for this one's own times.
 #[derive(Debug)]
 pub(crate) struct Trials([Trial; KINDS]);
 
@@ -109,8 +110,17 @@ struct Trial {
     warming: u32,
     /// Trials in a row that the other way has won.
     dissent: u32,
-    /// What an operation took this rank otherwise, and in how many parts it went, where a trial is to end.
-    otherwise: Option<(u64, usize)>,
+    /// The one that was timed, where a trial is to end.
+    otherwise: Option<Otherwise>,
+}
+
+/// An operation that did not go jointly.
+#[derive(Debug, Clone, Copy)]
+struct Otherwise {
+    /// What it took this rank.
+    ns: u64,
+    bytes: usize,
+    parts: usize,
 }
 
 impl Trials {
@@ -132,14 +142,20 @@ impl Trials {
         self.0[Kind::of(collective, bytes).0].joint
     }
 
-    /// How the next operation goes. Both ranks ask for the same operations.
+    /// How the next operation goes. All ranks ask for the same operations.
     pub(crate) fn turn(&mut self, collective: Collective, bytes: usize) -> Turn {
         let kind = Kind::of(collective, bytes);
         let trial = &mut self.0[kind.0];
-        if let Some((otherwise_ns, parts)) = trial.otherwise {
+        if let Some(timed) = trial.otherwise {
             trial.warming += 1;
-            let counted = Counted { kind, parts, took: Took { jointly_ns: 0, otherwise_ns } };
-            return Turn::Joint((trial.warming > WARMING).then_some(counted));
+            // As long a vector as the one that was timed, and not always at the same distance from it: calls of several
+            // kinds may take turns.
+            let ends = trial.warming > WARMING + trial.dissent && timed.bytes == bytes;
+            if !ends && trial.warming == MOST_WARMING {
+                (trial.otherwise, trial.warming, trial.pause) = (None, 0, trial.last_pause);
+            }
+            let counted = Counted { kind, parts: timed.parts, took: Took { jointly_ns: 0, otherwise_ns: timed.ns } };
+            return Turn::Joint(ends.then_some(counted));
         }
         if trial.pause == 0 {
             return Turn::Otherwise(Some(kind));
@@ -150,21 +166,23 @@ impl Trials {
 
     /// An operation of a trial took this rank `ns`, in `parts`, with the first of which another rank could begin. `warm`:
     /// it has used no cells for the first time.
-    pub(crate) fn went_otherwise(&mut self, kind: Kind, ns: u64, parts: usize, warm: bool) {
+    pub(crate) fn went_otherwise(&mut self, kind: Kind, bytes: usize, ns: u64, parts: usize, warm: bool) {
         let trial = &mut self.0[kind.0];
         trial.warming += 1;
         if warm && trial.warming > WARMING {
-            (trial.otherwise, trial.warming) = (Some((ns, parts)), 0);
+            (trial.otherwise, trial.warming) = (Some(Otherwise { ns, bytes, parts }), 0);
         } else if trial.warming == MOST_WARMING {
             (trial.warming, trial.pause) = (0, trial.last_pause);
         }
     }
 
-    /// Ends a trial with what an operation takes jointly and otherwise, if that is known.
+    /// Ends a trial with what an operation takes jointly and otherwise, if that is known. It is not where a rank may do
+    /// something else meanwhile: such operations go otherwise, where nobody needs all others at a time.
     pub(crate) fn judge(&mut self, Counted { kind, .. }: Counted, took: Option<[u64; 2]>) {
         let trial = &mut self.0[kind.0];
         (trial.otherwise, trial.warming) = (None, 0);
         let [jointly_ns, otherwise_ns] = took.unwrap_or_default();
+        trial.joint &= took.is_some();
         let (chosen, other) = if trial.joint { (jointly_ns, otherwise_ns) } else { (otherwise_ns, jointly_ns) };
         if other * 100 >= chosen * (100 - MARGIN_PERCENT) {
             trial.dissent = 0;
@@ -198,8 +216,8 @@ mod tests {
                 [Turn::Otherwise(Some(kind)), Turn::Otherwise(Some(_))] => {
                     ways.push('O');
                     // The ranks are not equally fast.
-                    trials[0].went_otherwise(kind, otherwise_ns, 1, true);
-                    trials[1].went_otherwise(kind, 0, 1, true);
+                    trials[0].went_otherwise(kind, bytes, otherwise_ns, 1, true);
+                    trials[1].went_otherwise(kind, bytes, 0, 1, true);
                 }
                 [Turn::Joint(Some(a)), Turn::Joint(Some(b))] => {
                     ways.push('J');
@@ -235,9 +253,9 @@ mod tests {
         let mut trials = two();
         play(&mut trials, 11, BYTES, [5000, 1000]);
         assert!(trials[0].prefers_joint(Bcast, BYTES));
-        play(&mut trials, 10, BYTES, [1000, 5000]);
-        let ways = play(&mut trials, 44, BYTES, [5000, 1000]);
-        assert!(ways.ends_with("OOOOOjjjjJOOOOOjjjjJoooooooo"), "{ways}");
+        play(&mut trials, 11, BYTES, [1000, 5000]);
+        let ways = play(&mut trials, 45, BYTES, [5000, 1000]);
+        assert!(ways.ends_with("OOOOOjjjjJOOOOOjjjjjJoooooooo"), "{ways}");
         assert!(!trials[0].prefers_joint(Bcast, BYTES) && !trials[1].prefers_joint(Bcast, BYTES));
         assert!(trials[0].prefers_joint(Allreduce, BYTES) && trials[0].prefers_joint(Bcast, 2 * BYTES));
         // About as fast is not faster.
@@ -252,21 +270,37 @@ mod tests {
         trials.turn(Bcast, BYTES);
         for _ in 0..MOST_WARMING {
             let Turn::Otherwise(Some(kind)) = trials.turn(Bcast, BYTES) else { panic!("a trial") };
-            trials.went_otherwise(kind, 1, 1, false);
+            trials.went_otherwise(kind, BYTES, 1, 1, false);
         }
         assert_eq!(trials.turn(Bcast, BYTES), Turn::Joint(None));
         let mut trials = two();
         for one in &mut trials {
             let counted = (0..20).find_map(|_| match one.turn(Bcast, BYTES) {
                 Turn::Otherwise(Some(kind)) => {
-                    one.went_otherwise(kind, 1, 1, true);
+                    one.went_otherwise(kind, BYTES, 1, 1, true);
                     None
                 }
                 Turn::Joint(counted) => counted,
                 Turn::Otherwise(None) => None,
             });
             one.judge(counted.expect("the end of a trial"), None);
-            assert_eq!(one.turn(Bcast, BYTES), Turn::Joint(None));
+            assert_eq!(one.turn(Bcast, BYTES), Turn::Otherwise(None));
+        }
+    }
+
+    /// Every second one is shorter, and takes less.
+    #[test]
+    fn calls_that_take_turns_are_told_apart() {
+        for short_first in [false, true] {
+            let mut trials = two();
+            let mut ways = String::new();
+            for index in 0..400 {
+                let (bytes, times) =
+                    if (index % 2 == 0) == short_first { (BYTES, [600, 1000]) } else { (2 * BYTES - 64, [1200, 2000]) };
+                ways += &play(&mut trials, 1, bytes, times.map(|ns| ns + FLAG_NS));
+            }
+            assert!(trials[0].prefers_joint(Bcast, BYTES), "{ways}");
+            assert!(ways.matches('o').count() == 0, "{ways}");
         }
     }
 
