@@ -96,7 +96,7 @@ pub(crate) enum Operation<'a> {
     Timed(Box<Timed<'a>>),
 }
 
-/// An operation that is a trial's first one.
+/// An operation of a trial that does not go jointly.
 #[derive(Debug)]
 pub(crate) struct Timed<'a> {
     operation: Operation<'a>,
@@ -144,7 +144,7 @@ impl<'a> Operation<'a> {
             Turn::Otherwise(timed) => {
                 let (form, bytes, cells_used) = (otherwise(ring, &call), call.bytes(), ring.cells_used());
                 let parts = match call.collective {
-                    // Both do the same at the same time.
+                    // All do the same at the same time.
                     Collective::Allreduce => usize::MAX,
                     _ => {
                         let set = ring.job().settings().chunk_bytes;

@@ -7,7 +7,7 @@
 use crate::ring::{Ring, Span};
 use reduce_kernels::Collective;
 
-/// Operations before the first trial of a kind, and between two: doubled while they change nothing.
+/// Operations between two trials of a kind: doubled while they change nothing.
 const FIRST_PAUSE: u32 = 8;
 const LAST_PAUSE: u32 = 512;
 /// Operations one way before one is timed: the first ones find nothing of what they need in the caches.

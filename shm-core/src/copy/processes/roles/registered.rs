@@ -149,8 +149,9 @@ impl Rank {
             self.unregister(pages.at(offset)).unwrap();
         }
         assert_eq!((descriptors(), mappings().min(before.1)), before);
-        // The allocator may have taken a few, the sanitizer's above all; what leaks each time would be thousands.
-        assert!(mappings() <= before.1 + 100, "{} {}", mappings(), before.1);
+        // AddressSanitizer's allocator takes some meanwhile; what leaks each time would be thousands.
+        let spare = if cfg!(sanitized) { 100 } else { 2 };
+        assert!(mappings() <= before.1 + spare, "{} {}", mappings(), before.1);
         assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
     }
 
