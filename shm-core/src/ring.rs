@@ -75,6 +75,8 @@ pub(crate) struct Ring {
     /// Covers the signatures of all operations entered so far.
     chain: u32,
     signature: Signature,
+    /// Of the last operation with a root that a barrier followed.
+    root: Option<usize>,
     /// Calls of several operations that this rank has told of so far.
     calls: u32,
     /// Room for a pointer to each rank's contribution, so that no operation allocates.
@@ -131,6 +133,7 @@ impl Ring {
             sequence: 0,
             chain: 0,
             signature: Signature { packed: 0, count: 0 },
+            root: None,
             calls: 0,
             sources: Vec::with_capacity(size),
             room: Vec::new(),
@@ -261,6 +264,11 @@ impl Ring {
         // What had the slot before must be consumed, and so all steps up to it.
         let oldest = self.step.wrapping_sub(self.depth);
         if bytes == 0 { Span::of_slot(step, oldest) } else { self.cells.take(step, bytes, oldest) }
+    }
+
+    /// True if the last operation with a root before a barrier had this one, too: to be asked at each such barrier.
+    pub(crate) fn is_root_again(&mut self, root: usize) -> bool {
+        self.root.replace(root) == Some(root)
     }
 
     /// Fetches the slots that `peer` may have published already, when it was seen to be ahead.

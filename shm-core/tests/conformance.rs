@@ -5,6 +5,8 @@
 mod support;
 
 use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
 
 use reduce_kernels::{Op, Operator, UserOperator};
 use shm_core::segment::Backing;
@@ -252,6 +254,37 @@ fn many_ranks_are_exact() {
                 }
             }
             comm.run(Call::barrier(), idle).unwrap();
+        });
+    }
+}
+
+/// Behind operations with one root, ranks that share cores leave barriers in an order; one of them is late now and then.
+#[test]
+fn operations_with_one_root_and_a_barrier_behind_each() {
+    for (size, count) in [(4, 1), (5, 1), (5, 300), (9, 5000)] {
+        ranks(size, &heap(), |comm, _| {
+            let rank = comm.rank();
+            for root in [0, size - 1, 1] {
+                for round in 0..12 {
+                    if round % 4 == 2 && rank == (root + round / 4) % size {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    let mut buffer = vector(rank, count, round);
+                    comm.run(Call::bcast(&mut buffer, root), idle).unwrap();
+                    assert_eq!(buffer, vector(root, count, round), "bcast {round}");
+                    comm.run(Call::barrier(), idle).unwrap();
+                }
+                for round in 0..12 {
+                    if round % 4 == 2 && rank == (root + round / 4) % size {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    let mut buffer = vector(rank, count, round);
+                    comm.run(Call::reduce_in_place(&mut buffer, Operator::Sum.into(), root), idle).unwrap();
+                    let expected = if rank == root { sum(size, count, round) } else { vector(rank, count, round) };
+                    assert_eq!(buffer, expected, "reduce {round}");
+                    comm.run(Call::barrier(), idle).unwrap();
+                }
+            }
         });
     }
 }

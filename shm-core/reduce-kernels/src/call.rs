@@ -361,6 +361,18 @@ pub struct Signature {
     pub count: u64,
 }
 
+impl Signature {
+    /// The collective and its root, if it has one.
+    #[must_use]
+    #[inline]
+    pub fn rooted(self) -> Option<(Collective, usize)> {
+        let [code, ..] = self.packed.to_le_bytes();
+        let collective = Collective::from_code(code)?;
+        matches!(collective, Collective::Bcast | Collective::Reduce)
+            .then_some((collective, (self.packed >> 32) as usize))
+    }
+}
+
 const USER_OP: u8 = 200;
 
 /// Operators as a byte: user operators cannot be told apart across processes, only by whether they commute.

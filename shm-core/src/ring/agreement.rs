@@ -14,11 +14,13 @@ const RECORD_WITHIN_NS: u64 = 100_000_000;
 impl Ring {
     /// Begins an operation: its flags carry its signature in their chain. Peers can see what it is after
     /// [`record`](Self::record), which may follow the first flag so that the flag need not wait.
+    ///
+    /// Returns what the operation before it was.
     #[inline]
-    pub(crate) fn enter(&mut self, signature: Signature) {
+    pub(crate) fn enter(&mut self, signature: Signature) -> Signature {
         self.sequence = self.sequence.wrapping_add(1);
         self.chain = mix(self.chain, signature);
-        self.signature = signature;
+        std::mem::replace(&mut self.signature, signature)
     }
 
     /// From here on peers can see what this rank does.

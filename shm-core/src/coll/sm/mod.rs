@@ -201,10 +201,10 @@ pub(crate) fn run(ring: &mut Ring, call: &Call<'_>, idle: &mut dyn FnMut() -> Re
         let operation = Operation::begin(ring, unsafe { call.again() }, true);
         return carry_out(ring, operation, idle);
     }
-    ring.enter(call.signature());
+    let before = ring.enter(call.signature());
     match call.collective {
         Collective::Barrier => {
-            let operation = barrier::Flat::new(ring);
+            let operation = barrier::Flat::after(ring, before);
             carry_out(ring, operation, idle)
         }
         Collective::Bcast => {
