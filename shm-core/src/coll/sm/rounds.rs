@@ -11,7 +11,7 @@
 
 use crate::coll::sm::Form;
 use crate::coll::sm::fold::fold;
-use crate::coll::sm::sliced::Sliced;
+use crate::coll::sm::sliced::{Sliced, Spot};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
@@ -101,7 +101,8 @@ impl<'a> Reduce<'a> {
             let is_last = round + 1 == size;
             let cells = ring.cells(rank, span);
             let _at_work = if is_last { self.sliced.operands.reach_out(ring)? } else { None };
-            let to = if is_last { self.sliced.place(ring, span, at) } else { cells };
+            let spot = Spot { span, within: 0 };
+            let to = if is_last { self.sliced.place(ring, spot, at) } else { cells };
             if let Some(op) = &self.sliced.call.op {
                 let from = [ring.cells(previous, self.before).cast_const(), own];
                 // SAFETY: the rank before has published its sums of this slice and keeps them until this one has
@@ -112,7 +113,7 @@ impl<'a> Reduce<'a> {
             if is_last {
                 // SAFETY: allowed and not published; `to` holds the slice's result; every rank has read its
                 // part of this slice, of which no other rank has the result.
-                unsafe { self.sliced.deliver(ring, span, at, to, slice.len()) }?;
+                unsafe { self.sliced.deliver(ring, spot, at, to, slice.len()) }?;
             }
         }
         ring.publish(span);
@@ -136,7 +137,7 @@ impl<'a> Reduce<'a> {
             if !ring.published(peer, self.results)? {
                 return Ok(false);
             }
-            self.sliced.gather(ring, self.gathered, peer, self.results)?;
+            self.sliced.gather(ring, self.gathered, peer, Spot { span: self.results, within: 0 })?;
             self.next += 1;
         }
         ring.consumed(self.results.end());

@@ -1,13 +1,13 @@
 //! Reduce and allreduce of large vectors by slices: of every chunk each rank reduces its own slice,
-//! straight from all ranks' cells, and publishes the result; who receives gathers the slices. Two
-//! steps a chunk, pipelined; each rank moves about 2 bytes per byte of the vector, whatever the
-//! number of ranks (the movement-avoiding form over copy-in cells).
+//! straight from all ranks' cells, and publishes the result, in those cells of its own where nobody needs its part; who
+//! receives gathers the slices. Two steps a chunk, pipelined; each rank moves about 2 bytes per byte of the vector,
+//! whatever the number of ranks (the movement-avoiding form over copy-in cells).
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
 use std::ops::Range;
 
 use crate::coll::sm::fold::fold;
-use crate::coll::sm::sliced::Sliced;
+use crate::coll::sm::sliced::{Sliced, Spot};
 use crate::coll::sm::table::Reducers;
 use crate::coll::sm::{Form, Terms};
 use crate::coll::{Poll, Progress, wait_for};
@@ -122,11 +122,12 @@ impl<'a> Reduce<'a> {
         }
     }
 
-    /// The steps of `chunk`; all ranks take them in the order of chunks.
+    /// The steps of `chunk`; all ranks take them in the order of chunks. They are marked as consumed together, so that the
+    /// cells of the parts are kept until the results have been read there, too.
     fn spans(&mut self, ring: &mut Ring, chunk: usize) -> (Span, Span) {
         if chunk == self.taken {
             let parts = ring.take(self.sliced.chunks.bytes(chunk));
-            let results = ring.take(self.sliced.chunks.largest_slice(chunk, ring.size()));
+            let results = ring.take(0);
             self.spans[chunk % AHEAD] = (parts, results);
             self.taken += 1;
         }
@@ -212,7 +213,7 @@ impl<'a> Reduce<'a> {
             }
         }
         let share = self.share(ring, self.reduced);
-        self.reduce_share(ring, parts, results, share)?;
+        self.reduce_share(ring, parts, share)?;
         if self.shares.awaits_results() {
             ring.publish(results);
         }
@@ -230,7 +231,7 @@ impl<'a> Reduce<'a> {
         true
     }
 
-    fn reduce_share(&mut self, ring: &mut Ring, parts: Span, results: Span, slice: Range<usize>) -> Result<()> {
+    fn reduce_share(&mut self, ring: &mut Ring, parts: Span, slice: Range<usize>) -> Result<()> {
         let sliced = &mut self.sliced;
         let Some(op) = &sliced.call.op else { return Ok(()) };
         let _at_work = sliced.operands.reach_out(ring)?;
@@ -241,11 +242,13 @@ impl<'a> Reduce<'a> {
             let at = sliced.chunks.offset(self.reduced) + start;
             // SAFETY: in the call's buffer.
             let own = unsafe { sliced.call.send.add(at) };
-            let result = sliced.place(ring, results, at);
+            let spot = Spot { span: parts, within: start };
+            let result = sliced.place(ring, spot, at);
             let from = sliced.operands.sources(ring, parts, start, own, at, bytes)?;
             // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
-            // nobody reads the result's cells until they are published, and they are no source; a `recv` is
-            // the `send` of its own rank, of which nobody else reads this slice, or apart from all sources.
+            // nobody else reads this slice in this rank's cells, where it would be a part that is taken from `own`, until
+            // the result is published; a `recv` is the `send` of its own rank, of which nobody else reads this slice, or
+            // apart from all sources.
             unsafe { fold(op, sliced.call.datatype, result, from, bytes) };
             for recv in ring.peers().iter().filter(|_| is_for_all).filter_map(|&peer| sliced.operands.recv(peer)) {
                 match recv {
@@ -257,9 +260,9 @@ impl<'a> Reduce<'a> {
                 }
             }
             if self.shares == Shares::Slices {
-                // SAFETY: allowed before this was called, not yet published; the span was taken for a slice, which
-                // was just reduced to `result`.
-                unsafe { sliced.deliver(ring, results, at, result, bytes) }?;
+                // SAFETY: this rank was allowed to write to the span; of this slice peers read there nothing but the
+                // result, which was just reduced to `result`, and that not before it is published.
+                unsafe { sliced.deliver(ring, spot, at, result, bytes) }?;
             }
         }
         Ok(())
@@ -270,13 +273,14 @@ impl<'a> Reduce<'a> {
         if self.done == self.reduced {
             return Ok(false);
         }
-        let (_, results) = self.spans(ring, self.done);
+        let (parts, results) = self.spans(ring, self.done);
         while let Some(&peer) = ring.peers().get(self.next_result) {
             if !ring.published(peer, results)? {
                 return Ok(false);
             }
             if self.shares == Shares::Slices {
-                self.sliced.gather(ring, self.done, peer, results)?;
+                let within = self.sliced.chunks.slice(self.done, peer, ring.size()).start;
+                self.sliced.gather(ring, self.done, peer, Spot { span: parts, within })?;
             }
             self.next_result += 1;
         }

@@ -15,6 +15,20 @@ use reduce_kernels::{Call, Collective};
 /// than a copy through cells.
 const LEND_RESULTS_BYTES: usize = 1 << 20;
 
+/// Where the result of a slice stands, if it goes through the cells of the rank that has reduced it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot {
+    pub(crate) span: Span,
+    /// Bytes from the span's start.
+    pub(crate) within: usize,
+}
+
+impl Spot {
+    fn cells(self, ring: &Ring, rank: usize) -> *mut u8 {
+        ring.cells(rank, self.span).wrapping_add(self.within)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Sliced<'a> {
     pub(crate) call: Call<'a>,
@@ -39,13 +53,13 @@ impl<'a> Sliced<'a> {
     }
 
     /// Where this rank reduces to what begins at `at` of the vectors: its own result, or the root's if that is
-    /// mapped here, or else its cells of `results`.
-    pub(crate) fn place(&self, ring: &Ring, results: Span, at: usize) -> *mut u8 {
+    /// mapped here, or else `spot`.
+    pub(crate) fn place(&self, ring: &Ring, spot: Spot, at: usize) -> *mut u8 {
         if self.receives {
             // In the call's buffer, which this rank has because it receives.
             return self.call.recv.wrapping_add(at);
         }
-        let cells = ring.cells(ring.rank(), results);
+        let cells = spot.cells(ring, ring.rank());
         self.operands.mapped_recv(self.call.root).map_or(cells, |recv| recv.wrapping_add(at))
     }
 
@@ -55,13 +69,13 @@ impl<'a> Sliced<'a> {
     /// The kernel cannot write to the root's vector.
     ///
     /// # Safety
-    /// The ring allows this rank to write to `results`, which is not published and was taken for at least
-    /// `bytes`; `result` is what `place` has said for `at`, and holds them; at `at` all vectors of the call have
+    /// The ring allows this rank to write at `spot`, which has room for `bytes` that nobody reads before another flag
+    /// of this rank; `result` is what `place` has said for `at`, and holds them; at `at` all vectors of the call have
     /// as many, which in the root's are left to this rank.
     pub(crate) unsafe fn deliver(
         &self,
         ring: &mut Ring,
-        results: Span,
+        spot: Spot,
         at: usize,
         result: *const u8,
         bytes: usize,
@@ -75,16 +89,16 @@ impl<'a> Sliced<'a> {
         let is_lent = self.lends_results && self.operands.own_are_reached();
         if self.call.collective == Collective::Allreduce && !is_lent {
             // SAFETY: the caller's promise.
-            unsafe { ring.put_cells(results, 0, result, bytes) };
+            unsafe { ring.put_cells(spot.span, spot.within, result, bytes) };
         }
         Ok(())
     }
 
-    /// Copies the slice of `chunk` that `peer` has published in `results`, unless it has put it here itself.
+    /// Copies the slice of `chunk` that `peer` has published at `spot`, unless it has put it here itself.
     ///
     /// # Errors
     /// The kernel cannot read the peer's vector.
-    pub(crate) fn gather(&self, ring: &Ring, chunk: usize, peer: usize, results: Span) -> Result<()> {
+    pub(crate) fn gather(&self, ring: &Ring, chunk: usize, peer: usize, spot: Spot) -> Result<()> {
         let slice = self.chunks.slice(chunk, peer, ring.size());
         let at = self.chunks.offset(chunk) + slice.start;
         // SAFETY: in the call's buffer, which this rank has because it receives.
@@ -99,10 +113,10 @@ impl<'a> Sliced<'a> {
         let _at_work = from.is_some().then(|| ring.reach_out()).transpose()?;
         let copy_out = if ring.terms().is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
         match from {
-            // SAFETY: published, and kept until this rank has consumed the span.
-            None => unsafe { copy_out(to, ring.cells(peer, results), slice.len()) },
+            // SAFETY: published, and kept until this rank has consumed the step that told of it.
+            None => unsafe { copy_out(to, spot.cells(ring, peer), slice.len()) },
             // SAFETY: the peer has published this slice of its result and writes it no more, and leaves only
-            // when this rank has consumed the span.
+            // when this rank has consumed that step.
             Some(Access::Mapped(recv)) => unsafe { copy_out(to, recv.wrapping_add(at), slice.len()) },
             // SAFETY: the same.
             Some(Access::Kernel(recv)) => unsafe { ring.job().reach().read(recv, at, to, slice.len()) }?,
