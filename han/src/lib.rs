@@ -21,6 +21,7 @@ mod config;
 mod context;
 mod error;
 mod group;
+mod misspelled;
 mod network;
 mod nodes;
 mod parts;
