@@ -1,9 +1,10 @@
 //! `han bench`: how long a collective takes, checked as it is timed.
 //!
 //! Started by hand it starts itself again as a job of `han run`; under any launcher it is one rank.
-//! [`series`] measures, [`pattern`] knows what must come out, [`report`] prints. What the machine
+//! [`args`] says what, [`series`] measures, [`pattern`] knows what must come out, [`report`] prints. What the machine
 //! itself charges is the business of [`crate::limits`].
 
+mod args;
 mod noise;
 mod overlap;
 mod pattern;
@@ -13,20 +14,18 @@ pub(crate) mod stats;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use han::{Communicator, Context};
-use reduce_kernels::{Byte, Complex, Datatype, Operator, Pair, bf16, f16, is_defined};
+use reduce_kernels::{Byte, Complex, Datatype, Pair, bf16, f16};
 use shm_core::sys::affinity::allowed_cores;
 
 use crate::limits;
-use crate::model::noise::Spec;
 use crate::output::{ReaderLeft, is_reader_left};
+pub(crate) use args::{Args, Memory, parse_setting};
+use args::{Collective, Style, check, check_root, collectives, counts};
 use pattern::Cell;
-use stats::parse_bytes;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -34,167 +33,6 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 pub(crate) const LAUNCHER_VARIABLES: [&str; 3] = ["PMI_FD", "PMI_PORT", "PMI_RANK"];
 /// The configuration's own variable; `--set` adds to it.
 const SET_VARIABLE: &str = "HAN_SET";
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// What to measure: barrier, bcast, reduce, allreduce, several with commas, or `all`
-    #[arg(value_name = "COLL", value_delimiter = ',', value_parser = parse_selection)]
-    #[arg(required_unless_present_any = ["limits", "limits_peer", "one_way"])]
-    collectives: Vec<Selection>,
-    /// Number of ranks to start [default: one a usable core; with several nodes two a node]
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    ranks: Option<u32>,
-    /// Number of (virtual) nodes to spread the ranks over
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
-    nodes: Option<u32>,
-    /// Command prefix for the ranks of a node, as of `han run`
-    #[arg(long, value_name = "PREFIX {node}")]
-    node_exec: Option<String>,
-    /// Smallest message, in bytes; K, M and G are powers of 1024
-    #[arg(long, value_name = "B", default_value = "4", value_parser = parse_bytes)]
-    min: usize,
-    /// Largest message
-    #[arg(long, value_name = "B", default_value = "4M", value_parser = parse_bytes)]
-    max: usize,
-    /// Sizes between them: powers of this number
-    #[arg(long, value_name = "F", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
-    factor: u32,
-    /// Datatype of the elements
-    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_datatype)]
-    dtype: Datatype,
-    /// Operator of reduce and allreduce
-    #[arg(long, value_name = "OP", default_value = "sum", value_parser = parse_operator)]
-    op: Operator,
-    /// Root of bcast and reduce
-    #[arg(long, value_name = "R", default_value_t = 0)]
-    root: usize,
-    /// Rewrite the send buffer before every iteration, outside the timed part (implies --style osu)
-    #[arg(long)]
-    cold: bool,
-    /// How iterations follow each other
-    #[arg(long, value_enum, default_value_t = Style::Loop)]
-    style: Style,
-    /// Take turns on this many distinct buffers
-    #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    buffers: u32,
-    /// Where the buffers lie
-    #[arg(long, value_enum, default_value_t = Memory::Private)]
-    alloc: Memory,
-    /// Repeats of each size; minimum, median and maximum are over these
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..))]
-    repeats: u32,
-    /// How long one repeat lasts, about; this decides the number of iterations
-    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    ms: u64,
-    /// Configuration of the library, as in HAN_SET; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
-    set: Vec<String>,
-    /// Over nodes: how much of its node's work each leader hides behind that of the network, and the reverse
-    #[arg(long, requires = "nodes")]
-    overlap: bool,
-    /// One JSON object a line
-    #[arg(long)]
-    json: bool,
-    /// Delays: rank=6,ms=1[,at=MS] or uniform=0..10ms,hz=10; compares the three policies of the network on operations
-    /// of --max bytes, --repeats with delays and as many without, in each of three turns
-    #[arg(long, value_name = "SPEC", value_parser = Spec::parse, conflicts_with_all = ["limits", "cold", "style"])]
-    noise: Option<Spec>,
-    /// A plot of it, as SVG
-    #[arg(long, value_name = "FILE", requires = "noise")]
-    svg: Option<PathBuf>,
-    /// The number of the turn; set by the process that starts the jobs
-    #[arg(long, value_name = "T", default_value_t = 0, hide = true)]
-    turn: u32,
-    /// Measure what the machine allows, instead of a collective
-    #[arg(long, conflicts_with = "collectives")]
-    limits: bool,
-    /// This process is a rank; set by the process that starts the job
-    #[arg(long, hide = true)]
-    worker: bool,
-    /// This process is the second one of --limits, with the arena at this path
-    #[arg(long, hide = true)]
-    limits_peer: Option<PathBuf>,
-    /// Print the one-way latency between these two cores
-    #[arg(long, hide = true, num_args = 2, value_names = ["FIRST", "SECOND"])]
-    one_way: Option<Vec<usize>>,
-}
-
-/// A collective to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Collective {
-    Barrier,
-    Bcast,
-    Reduce,
-    Allreduce,
-}
-
-impl Collective {
-    const ALL: [Self; 4] = [Self::Barrier, Self::Bcast, Self::Reduce, Self::Allreduce];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Barrier => "barrier",
-            Self::Bcast => "bcast",
-            Self::Reduce => "reduce",
-            Self::Allreduce => "allreduce",
-        }
-    }
-
-    fn has_data(self) -> bool {
-        self != Self::Barrier
-    }
-
-    fn has_root(self) -> bool {
-        matches!(self, Self::Bcast | Self::Reduce)
-    }
-
-    fn has_operator(self) -> bool {
-        matches!(self, Self::Reduce | Self::Allreduce)
-    }
-}
-
-/// One word of the positional argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Selection {
-    One(Collective),
-    All,
-}
-
-/// How iterations follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Style {
-    /// One after the other, nothing between them; the time of the loop is divided
-    Loop,
-    /// A barrier before each, and only the operation is timed
-    Osu,
-}
-
-impl Style {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Loop => "loop",
-            Self::Osu => "osu",
-        }
-    }
-}
-
-/// Where buffers lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Memory {
-    /// Memory of the process's own
-    Private,
-    /// From `Communicator::alloc`, where the other ranks can map it
-    Shared,
-}
-
-impl Memory {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Private => "private",
-            Self::Shared => "shared",
-        }
-    }
-}
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
@@ -216,30 +54,6 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         return Err(start(args));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Finds what is wrong with the arguments before any process is started.
-fn check(args: &Args) -> Result<()> {
-    if args.min > args.max {
-        return Err(format!("--min {} is more than --max {}", args.min, args.max).into());
-    }
-    let reduces = collectives(&args.collectives).iter().any(|collective| collective.has_operator());
-    if reduces && !is_defined(args.dtype, args.op) {
-        let defined = Operator::ALL.into_iter().filter(|&operator| is_defined(args.dtype, operator));
-        let names: Vec<_> = defined.map(Operator::name).collect();
-        return Err(format!("{} is not defined on {}: choose {}", args.op, args.dtype, names.join(", ")).into());
-    }
-    if let Some(ranks) = args.ranks {
-        check_root(args, ranks as usize)?;
-    }
-    args.noise.map_or(Ok(()), |spec| noise::check(args, spec))
-}
-
-fn check_root(args: &Args, ranks: usize) -> Result<()> {
-    if args.root >= ranks {
-        return Err(format!("--root {}: the ranks are 0 to {}", args.root, ranks - 1).into());
-    }
-    Ok(())
 }
 
 /// How many ranks are meant where nobody says: one a usable core of one node, two on each of several.
@@ -399,118 +213,4 @@ fn stop_together(communicator: &Communicator, printed: Result<()>) -> Result<()>
     let mut left = [u8::from(has_left)];
     communicator.bcast(&mut left, 0)?;
     if left[0] == 0 { Ok(()) } else { Err(ReaderLeft.into()) }
-}
-
-/// Element counts from `--min` to `--max`.
-fn counts(collective: Collective, args: &Args, element_bytes: usize) -> Vec<usize> {
-    if !collective.has_data() {
-        return vec![0];
-    }
-    let factor = args.factor as usize;
-    let mut counts = Vec::new();
-    let (mut bytes, mut power) = (args.min, 1usize);
-    while bytes <= args.max {
-        let count = if bytes == 0 { 0 } else { (bytes / element_bytes).max(1) };
-        if counts.last() != Some(&count) {
-            counts.push(count);
-        }
-        while power <= bytes {
-            match power.checked_mul(factor) {
-                Some(next) => power = next,
-                None => return counts,
-            }
-        }
-        bytes = power;
-    }
-    counts
-}
-
-/// The collectives that the words select, each once.
-fn collectives(selections: &[Selection]) -> Vec<Collective> {
-    let chosen = |collective| selections.iter().any(|&s| s == Selection::All || s == Selection::One(collective));
-    Collective::ALL.into_iter().filter(|&collective| chosen(collective)).collect()
-}
-
-fn parse_selection(text: &str) -> std::result::Result<Selection, String> {
-    if text == "all" {
-        return Ok(Selection::All);
-    }
-    let found = Collective::ALL.into_iter().find(|collective| collective.name() == text);
-    found.map(Selection::One).ok_or_else(|| {
-        let names = Collective::ALL.map(Collective::name);
-        format!("there is no collective `{text}` here: choose all, {}", names.join(", "))
-    })
-}
-
-fn parse_datatype(text: &str) -> std::result::Result<Datatype, String> {
-    Datatype::from_name(text).ok_or_else(|| {
-        let names = Datatype::ALL.map(Datatype::name);
-        format!("there is no datatype `{text}`: choose {}", names.join(", "))
-    })
-}
-
-fn parse_operator(text: &str) -> std::result::Result<Operator, String> {
-    Operator::from_name(text).ok_or_else(|| {
-        let names = Operator::ALL.map(Operator::name);
-        format!("there is no operator `{text}`: choose {}", names.join(", "))
-    })
-}
-
-pub(crate) fn parse_setting(text: &str) -> std::result::Result<String, String> {
-    match text.split_once('=') {
-        Some((key, _)) if !key.is_empty() && !text.contains(',') => Ok(text.to_owned()),
-        _ => Err("a setting is KEY=VALUE, without commas; `han info` lists the keys".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn parse(words: &[&str]) -> std::result::Result<Args, clap::Error> {
-        Line::try_parse_from(["bench"].iter().chain(words)).map(|line| line.args)
-    }
-
-    #[test]
-    fn collectives_come_alone_in_lists_and_all_together() {
-        let of = |words: &[&str]| parse(words).map(|args| collectives(&args.collectives));
-        assert!(of(&["bcast"]).is_ok_and(|c| c == [Collective::Bcast]));
-        assert!(of(&["allreduce,barrier"]).is_ok_and(|c| c == [Collective::Barrier, Collective::Allreduce]));
-        assert!(of(&["all"]).is_ok_and(|c| c == Collective::ALL));
-        assert!(of(&["gather"]).is_err_and(|error| error.to_string().contains("allreduce")));
-        assert!(of(&[]).is_err());
-        assert!(of(&["--limits"]).is_ok_and(|c| c.is_empty()));
-    }
-
-    #[test]
-    fn sizes_are_powers_above_the_smallest() {
-        let args = parse(&["bcast", "--min", "12", "--max", "70", "--factor", "4"]).expect("valid");
-        assert_eq!(counts(Collective::Bcast, &args, 4), [3, 4, 16]);
-        let args = parse(&["bcast", "--min", "0", "--max", "32"]).expect("valid");
-        assert_eq!(counts(Collective::Bcast, &args, 16), [0, 1, 2]);
-        assert_eq!(counts(Collective::Barrier, &args, 16), [0]);
-    }
-
-    #[test]
-    fn wrong_arguments_are_named_before_anything_starts() {
-        let text = |words: &[&str]| match parse(words) {
-            Ok(args) => check(&args).err().map(|error| error.to_string()).unwrap_or_default(),
-            Err(error) => error.to_string(),
-        };
-        assert!(text(&["reduce", "--dtype", "f32", "--op", "band"]).contains("sum, prod, min, max"));
-        assert!(text(&["bcast", "--dtype", "float"]).contains("bf16"));
-        assert!(text(&["reduce", "--op", "plus"]).contains("maxloc"));
-        assert!(text(&["reduce", "-n", "4", "--root", "4"]).contains("0 to 3"));
-        assert!(text(&["reduce", "--min", "8K", "--max", "1K"]).contains("--max"));
-        assert!(text(&["reduce", "--set", "chunk"]).contains("KEY=VALUE"));
-        assert!(text(&["barrier", "--repeats", "4"]).contains("repeats"));
-        assert_eq!(text(&["bcast", "--dtype", "byte"]), "");
-    }
 }

@@ -1,0 +1,309 @@
+//! The arguments of `han bench`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use reduce_kernels::{Datatype, Operator, is_defined};
+
+use super::stats::parse_bytes;
+use super::{Result, noise};
+use crate::model::noise::Spec;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to measure: barrier, bcast, reduce, allreduce, several with commas, or `all`
+    #[arg(value_name = "COLL", value_delimiter = ',', value_parser = parse_selection)]
+    #[arg(required_unless_present_any = ["limits", "limits_peer", "one_way"])]
+    pub(super) collectives: Vec<Selection>,
+    /// Number of ranks to start [default: one a usable core; with several nodes two a node]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) ranks: Option<u32>,
+    /// Number of (virtual) nodes to spread the ranks over
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) nodes: Option<u32>,
+    /// Command prefix for the ranks of a node, as of `han run`
+    #[arg(long, value_name = "PREFIX {node}")]
+    pub(super) node_exec: Option<String>,
+    /// Smallest message, in bytes; K, M and G are powers of 1024
+    #[arg(long, value_name = "B", default_value = "4", value_parser = parse_bytes)]
+    pub(super) min: usize,
+    /// Largest message
+    #[arg(long, value_name = "B", default_value = "4M", value_parser = parse_bytes)]
+    pub(super) max: usize,
+    /// Sizes between them: powers of this number
+    #[arg(long, value_name = "F", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
+    pub(super) factor: u32,
+    /// Datatype of the elements
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_datatype)]
+    pub(super) dtype: Datatype,
+    /// Operator of reduce and allreduce
+    #[arg(long, value_name = "OP", default_value = "sum", value_parser = parse_operator)]
+    pub(super) op: Operator,
+    /// Root of bcast and reduce
+    #[arg(long, value_name = "R", default_value_t = 0)]
+    pub(super) root: usize,
+    /// Rewrite the send buffer before every iteration, outside the timed part (implies --style osu)
+    #[arg(long)]
+    pub(super) cold: bool,
+    /// How iterations follow each other
+    #[arg(long, value_enum, default_value_t = Style::Loop)]
+    pub(super) style: Style,
+    /// Take turns on this many distinct buffers
+    #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(super) buffers: u32,
+    /// Where the buffers lie
+    #[arg(long, value_enum, default_value_t = Memory::Private)]
+    pub(super) alloc: Memory,
+    /// Repeats of each size; minimum, median and maximum are over these
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..))]
+    pub(super) repeats: u32,
+    /// How long one repeat lasts, about; this decides the number of iterations
+    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub(super) ms: u64,
+    /// Configuration of the library, as in HAN_SET; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
+    pub(super) set: Vec<String>,
+    /// Over nodes: how much of its node's work each leader hides behind that of the network, and the reverse
+    #[arg(long, requires = "nodes")]
+    pub(super) overlap: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Delays: rank=6,ms=1[,at=MS] or uniform=0..10ms,hz=10; compares the three policies of the network on operations
+    /// of --max bytes, --repeats with delays and as many without, in each of three turns
+    #[arg(long, value_name = "SPEC", value_parser = Spec::parse, conflicts_with_all = ["limits", "cold", "style"])]
+    pub(super) noise: Option<Spec>,
+    /// A plot of it, as SVG
+    #[arg(long, value_name = "FILE", requires = "noise")]
+    pub(super) svg: Option<PathBuf>,
+    /// The number of the turn; set by the process that starts the jobs
+    #[arg(long, value_name = "T", default_value_t = 0, hide = true)]
+    pub(super) turn: u32,
+    /// Measure what the machine allows, instead of a collective
+    #[arg(long, conflicts_with = "collectives")]
+    pub(super) limits: bool,
+    /// This process is a rank; set by the process that starts the job
+    #[arg(long, hide = true)]
+    pub(super) worker: bool,
+    /// This process is the second one of --limits, with the arena at this path
+    #[arg(long, hide = true)]
+    pub(super) limits_peer: Option<PathBuf>,
+    /// Print the one-way latency between these two cores
+    #[arg(long, hide = true, num_args = 2, value_names = ["FIRST", "SECOND"])]
+    pub(super) one_way: Option<Vec<usize>>,
+}
+
+/// A collective to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Collective {
+    Barrier,
+    Bcast,
+    Reduce,
+    Allreduce,
+}
+
+impl Collective {
+    pub(super) const ALL: [Self; 4] = [Self::Barrier, Self::Bcast, Self::Reduce, Self::Allreduce];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Bcast => "bcast",
+            Self::Reduce => "reduce",
+            Self::Allreduce => "allreduce",
+        }
+    }
+
+    pub(super) fn has_data(self) -> bool {
+        self != Self::Barrier
+    }
+
+    pub(super) fn has_root(self) -> bool {
+        matches!(self, Self::Bcast | Self::Reduce)
+    }
+
+    pub(super) fn has_operator(self) -> bool {
+        matches!(self, Self::Reduce | Self::Allreduce)
+    }
+}
+
+/// One word of the positional argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Selection {
+    One(Collective),
+    All,
+}
+
+/// How iterations follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Style {
+    /// One after the other, nothing between them; the time of the loop is divided
+    Loop,
+    /// A barrier before each, and only the operation is timed
+    Osu,
+}
+
+impl Style {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Loop => "loop",
+            Self::Osu => "osu",
+        }
+    }
+}
+
+/// Where buffers lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Memory {
+    /// Memory of the process's own
+    Private,
+    /// From `Communicator::alloc`, where the other ranks can map it
+    Shared,
+}
+
+impl Memory {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// The collectives that the words select, each once.
+pub(super) fn collectives(selections: &[Selection]) -> Vec<Collective> {
+    let chosen = |collective| selections.iter().any(|&s| s == Selection::All || s == Selection::One(collective));
+    Collective::ALL.into_iter().filter(|&collective| chosen(collective)).collect()
+}
+
+fn parse_selection(text: &str) -> std::result::Result<Selection, String> {
+    if text == "all" {
+        return Ok(Selection::All);
+    }
+    let found = Collective::ALL.into_iter().find(|collective| collective.name() == text);
+    found.map(Selection::One).ok_or_else(|| {
+        let names = Collective::ALL.map(Collective::name);
+        format!("there is no collective `{text}` here: choose all, {}", names.join(", "))
+    })
+}
+
+fn parse_datatype(text: &str) -> std::result::Result<Datatype, String> {
+    Datatype::from_name(text).ok_or_else(|| {
+        let names = Datatype::ALL.map(Datatype::name);
+        format!("there is no datatype `{text}`: choose {}", names.join(", "))
+    })
+}
+
+fn parse_operator(text: &str) -> std::result::Result<Operator, String> {
+    Operator::from_name(text).ok_or_else(|| {
+        let names = Operator::ALL.map(Operator::name);
+        format!("there is no operator `{text}`: choose {}", names.join(", "))
+    })
+}
+
+pub(crate) fn parse_setting(text: &str) -> std::result::Result<String, String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.is_empty() && !text.contains(',') => Ok(text.to_owned()),
+        _ => Err("a setting is KEY=VALUE, without commas; `han info` lists the keys".to_owned()),
+    }
+}
+
+/// Finds what is wrong with the arguments before any process is started.
+pub(super) fn check(args: &Args) -> Result<()> {
+    if args.min > args.max {
+        return Err(format!("--min {} is more than --max {}", args.min, args.max).into());
+    }
+    let reduces = collectives(&args.collectives).iter().any(|collective| collective.has_operator());
+    if reduces && !is_defined(args.dtype, args.op) {
+        let defined = Operator::ALL.into_iter().filter(|&operator| is_defined(args.dtype, operator));
+        let names: Vec<_> = defined.map(Operator::name).collect();
+        return Err(format!("{} is not defined on {}: choose {}", args.op, args.dtype, names.join(", ")).into());
+    }
+    if let Some(ranks) = args.ranks {
+        check_root(args, ranks as usize)?;
+    }
+    args.noise.map_or(Ok(()), |spec| noise::check(args, spec))
+}
+
+pub(super) fn check_root(args: &Args, ranks: usize) -> Result<()> {
+    if args.root >= ranks {
+        return Err(format!("--root {}: the ranks are 0 to {}", args.root, ranks - 1).into());
+    }
+    Ok(())
+}
+
+/// Element counts from `--min` to `--max`.
+pub(super) fn counts(collective: Collective, args: &Args, element_bytes: usize) -> Vec<usize> {
+    if !collective.has_data() {
+        return vec![0];
+    }
+    let factor = args.factor as usize;
+    let mut counts = Vec::new();
+    let (mut bytes, mut power) = (args.min, 1usize);
+    while bytes <= args.max {
+        let count = if bytes == 0 { 0 } else { (bytes / element_bytes).max(1) };
+        if counts.last() != Some(&count) {
+            counts.push(count);
+        }
+        while power <= bytes {
+            match power.checked_mul(factor) {
+                Some(next) => power = next,
+                None => return counts,
+            }
+        }
+        bytes = power;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(words: &[&str]) -> std::result::Result<Args, clap::Error> {
+        Line::try_parse_from(["bench"].iter().chain(words)).map(|line| line.args)
+    }
+
+    #[test]
+    fn collectives_come_alone_in_lists_and_all_together() {
+        let of = |words: &[&str]| parse(words).map(|args| collectives(&args.collectives));
+        assert!(of(&["bcast"]).is_ok_and(|c| c == [Collective::Bcast]));
+        assert!(of(&["allreduce,barrier"]).is_ok_and(|c| c == [Collective::Barrier, Collective::Allreduce]));
+        assert!(of(&["all"]).is_ok_and(|c| c == Collective::ALL));
+        assert!(of(&["gather"]).is_err_and(|error| error.to_string().contains("allreduce")));
+        assert!(of(&[]).is_err());
+        assert!(of(&["--limits"]).is_ok_and(|c| c.is_empty()));
+    }
+
+    #[test]
+    fn sizes_are_powers_above_the_smallest() {
+        let args = parse(&["bcast", "--min", "12", "--max", "70", "--factor", "4"]).expect("valid");
+        assert_eq!(counts(Collective::Bcast, &args, 4), [3, 4, 16]);
+        let args = parse(&["bcast", "--min", "0", "--max", "32"]).expect("valid");
+        assert_eq!(counts(Collective::Bcast, &args, 16), [0, 1, 2]);
+        assert_eq!(counts(Collective::Barrier, &args, 16), [0]);
+    }
+
+    #[test]
+    fn wrong_arguments_are_named_before_anything_starts() {
+        let text = |words: &[&str]| match parse(words) {
+            Ok(args) => check(&args).err().map(|error| error.to_string()).unwrap_or_default(),
+            Err(error) => error.to_string(),
+        };
+        assert!(text(&["reduce", "--dtype", "f32", "--op", "band"]).contains("sum, prod, min, max"));
+        assert!(text(&["bcast", "--dtype", "float"]).contains("bf16"));
+        assert!(text(&["reduce", "--op", "plus"]).contains("maxloc"));
+        assert!(text(&["reduce", "-n", "4", "--root", "4"]).contains("0 to 3"));
+        assert!(text(&["reduce", "--min", "8K", "--max", "1K"]).contains("--max"));
+        assert!(text(&["reduce", "--set", "chunk"]).contains("KEY=VALUE"));
+        assert!(text(&["barrier", "--repeats", "4"]).contains("repeats"));
+        assert_eq!(text(&["bcast", "--dtype", "byte"]), "");
+    }
+}
