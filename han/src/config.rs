@@ -8,6 +8,7 @@ use net_fabric::transport::ofi;
 use shm_core::settings::{KEYS, Settings, seconds};
 
 use crate::error::{Error, Result};
+use crate::misspelled;
 use crate::select::{self, Inter};
 use crate::tune::{Source, hash_of};
 
@@ -50,6 +51,8 @@ pub struct Config {
     pub trace_spans: usize,
     /// `HAN_TUNING`: a file of measured choices for collectives over several nodes.
     pub tuning: Option<Arc<Source>>,
+    /// A sentence for each variable that is almost one of those above.
+    pub(crate) misspelled: Vec<String>,
     /// Where each value comes from, by variable or key; what is not here is a default.
     origins: Vec<(String, String)>,
 }
@@ -68,6 +71,7 @@ impl Default for Config {
             trace: None,
             trace_spans: 1 << 16,
             tuning: None,
+            misspelled: Vec::new(),
             origins: Vec::new(),
         }
     }
@@ -80,7 +84,9 @@ impl Config {
     /// A bad value or an unknown key; the message lists the valid ones. A tuning file that cannot be read; the message
     /// names the line.
     pub fn from_environment() -> Result<Self> {
-        Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        let mut config = Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))?;
+        config.misspelled = misspelled::sentences(env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()));
+        Ok(config)
     }
 
     fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {

@@ -14,7 +14,7 @@ use crate::config::{Config, LogLevel};
 use crate::error::{Error, Result};
 use crate::network::Network;
 use crate::trace::{self, Trace};
-use crate::{Element, bootstrap, group, misspelled, network, nodes, placing};
+use crate::{Element, bootstrap, group, network, nodes, placing};
 
 /// This process's place in a job: made once, given back by [`finalize`](Self::finalize).
 ///
@@ -65,7 +65,7 @@ impl Context {
     pub fn init() -> Result<Self> {
         let config = Config::from_environment()?;
         let patience = bootstrap::Patience { speak_s: config.settings.watchdog_s, limit_s: config.settings.timeout_s };
-        Self::with(bootstrap::connect_within(patience)?, config).inspect(Self::tell_misspelled)
+        Self::with(bootstrap::connect_within(patience)?, config)
     }
 
     /// Joins the ranks that `exchange` connects; the configuration comes from the environment.
@@ -73,15 +73,7 @@ impl Context {
     /// # Errors
     /// As [`init`](Self::init).
     pub fn from_exchange(exchange: Box<dyn Exchange>) -> Result<Self> {
-        Self::with(exchange, Config::from_environment()?).inspect(Self::tell_misspelled)
-    }
-
-    /// Rank 0 says which variables of the environment have no effect because of their names.
-    fn tell_misspelled(&self) {
-        if self.inner.config.log >= LogLevel::Warn && self.world.rank() == 0 {
-            let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-            misspelled::sentences(names).iter().for_each(|sentence| eprintln!("han: {sentence}"));
-        }
+        Self::with(exchange, Config::from_environment()?)
     }
 
     /// Joins the ranks that `exchange` connects, with a configuration of the caller's.
@@ -120,6 +112,9 @@ impl Context {
             let _ = inner.trace.set(trace);
         }
         let world = Communicator::new(world, Rc::clone(&inner));
+        if inner.config.log >= LogLevel::Warn && world.rank() == 0 {
+            inner.config.misspelled.iter().for_each(|sentence| eprintln!("han: {sentence}"));
+        }
         if inner.config.log >= LogLevel::Info && world.rank() == 0 {
             eprint!("han: {}", world.describe());
         }

@@ -4,8 +4,9 @@
 use strsim::osa_distance;
 
 /// All variables that the library and what belongs to it read.
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 17] = [
     "HAN_LOG",
+    "HAN_MPI",
     "HAN_MPI_AFTER",
     "HAN_MPI_PASS",
     "HAN_MPI_REPORT",
@@ -29,9 +30,12 @@ const LONG: usize = "HAN_TRACE".len();
 /// A sentence for each of `names` that is almost the name of a variable.
 pub(crate) fn sentences(names: impl Iterator<Item = String>) -> Vec<String> {
     let sentence = |name: String| {
+        if !name.starts_with("HAN_") || KNOWN.contains(&name.as_str()) {
+            return None;
+        }
         let is_near = |known: &&&str| osa_distance(&name, known) <= if known.len() < LONG { 1 } else { 2 };
-        let known = KNOWN.iter().find(is_near).filter(|_| !KNOWN.contains(&name.as_str()))?;
-        Some(format!("{name} is set, and nothing reads it: is {known} meant?"))
+        let known = KNOWN.iter().find(is_near)?;
+        Some(format!("{name} is set, but han does not read it: is {known} meant?"))
     };
     names.filter_map(sentence).collect()
 }
@@ -42,14 +46,23 @@ mod tests {
 
     #[test]
     fn wrong_names_are_told_and_no_others() {
-        let names =
-            ["HAN_WATCHDGO", "HAN_SETS", "HAN_PROVIDERS", "HAN_SIZE", "HAN_RANK", "HAN_TEST_SEED", "HAN", "PATH"];
+        let names = [
+            "HAN_WATCHDGO",
+            "HAN_SETS",
+            "HAN_PROVIDERS",
+            "HAN_SIZE",
+            "HAN_RANK",
+            "HAN_TEST_SEED",
+            "HAN",
+            "LAN_SIZE",
+            "VPN_PROVIDER",
+        ];
         let told = sentences(names.into_iter().map(str::to_owned));
         let about = ["HAN_WATCHDGO", "HAN_SETS", "HAN_PROVIDERS"];
         assert_eq!(told.len(), about.len(), "{told:?}");
         for (sentence, (name, known)) in told.iter().zip(about.iter().zip(["HAN_WATCHDOG", "HAN_SET", "HAN_PROVIDER"]))
         {
-            assert_eq!(*sentence, format!("{name} is set, and nothing reads it: is {known} meant?"));
+            assert_eq!(*sentence, format!("{name} is set, but han does not read it: is {known} meant?"));
         }
     }
 

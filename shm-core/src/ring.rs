@@ -266,6 +266,11 @@ impl Ring {
         if bytes == 0 { Span::of_slot(step, oldest) } else { self.cells.take(step, bytes, oldest) }
     }
 
+    /// The step that nobody has taken yet.
+    pub(crate) fn next_step(&self) -> u32 {
+        self.step
+    }
+
     /// True if the last operation with a root before a barrier had this one, too: to be asked at each such barrier.
     pub(crate) fn is_root_again(&mut self, root: usize) -> bool {
         self.root.replace(root) == Some(root)

@@ -161,17 +161,19 @@ impl Cells {
     /// Copies `bytes` at `from` into `rank`'s cells of `span`, from `offset` on.
     ///
     /// # Safety
-    /// They are this rank's, nobody reads them before they are published, and `from` is valid for `bytes` and
-    /// not in them.
+    /// They are this rank's, no peer reads these bytes of them before a flag that is yet to be published, and `from` is
+    /// valid for `bytes` and not in them.
     #[inline]
     pub(super) unsafe fn put(&mut self, rank: usize, span: Span, offset: usize, from: *const u8, bytes: usize) {
         assert!(offset + bytes <= span.bytes() as usize, "{bytes} bytes at {offset} for a span of {}", span.bytes());
         // A ring that has just grown begins its first lap as if it were the second.
         self.lapped |= self.count == self.most && self.taken > 2 * self.count as u64;
         let to = self.at(rank, span).wrapping_add(offset);
-        let begin = span.first_cell() as usize * self.cell_bytes + offset;
-        if begin + bytes > self.touched {
-            self.touch(rank, begin, begin + bytes);
+        // What is left out before the offset is written later.
+        let begin = span.first_cell() as usize * self.cell_bytes;
+        let end = begin + offset + bytes;
+        if end > self.touched {
+            self.touch(rank, begin, end);
         }
         // SAFETY: the cells have room; the rest is the caller's promise.
         unsafe { self.stores.copy_in(to, from, bytes, self.lapped) };

@@ -51,11 +51,11 @@ impl Ring {
     /// Copies `bytes` at `from` into this rank's cells of `span`, from `offset` on.
     ///
     /// # Safety
-    /// [`may_write`](Self::may_write) has allowed it, the span is not yet published and has room for
-    /// `offset + bytes`, and `from` is valid for `bytes` and not in these cells.
+    /// [`may_write`](Self::may_write) has allowed the span, which has room for `offset + bytes`; no peer reads these
+    /// bytes before a flag that this rank has yet to publish; `from` is valid for `bytes` and not in these cells.
     #[inline]
     pub(crate) unsafe fn put_cells(&mut self, span: Span, offset: usize, from: *const u8, bytes: usize) {
-        // SAFETY: only this rank writes to them, and nobody reads them before they are published.
+        // SAFETY: only this rank writes to them; the rest is the caller's promise.
         unsafe { self.cells.put(self.rank, span, offset, from, bytes) };
     }
 

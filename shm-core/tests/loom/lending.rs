@@ -117,6 +117,49 @@ fn an_owner_that_leaves_before_its_results_are_read_is_caught() {
     slices_in_place(2, Broken::LeavesAtOnce);
 }
 
+/// Allreduce by slices through cells: the result of a rank's slice takes the place of its own part of it, and cells are
+/// taken again when all have marked the parts' step, as they do with that of the results.
+fn slices_through_cells(size: usize, broken: Broken) {
+    model(move || {
+        as_ranks(size, &Rank::all(size, 2, size), move |rank, ranks| {
+            let own = &ranks[rank];
+            own.publish(0);
+            if !ranks.iter().all(|peer| peer.has_published(0)) {
+                return;
+            }
+            let sum = ranks.iter().map(|peer| peer.vector[rank].get()).sum();
+            own.vector[rank].set(sum);
+            own.publish(1);
+            if broken == Broken::MarksFirst {
+                own.mark.advance(1);
+            }
+            for (number, peer) in ranks.iter().enumerate().filter(|(number, _)| *number != rank) {
+                if !peer.has_published(1) {
+                    return;
+                }
+                assert_eq!(peer.vector[number].get(), sum);
+            }
+            own.mark.advance(2);
+            if ranks.iter().all(|peer| peer.mark.reached(1)) {
+                // The next payload.
+                own.vector.iter().for_each(|cell| cell.set(0));
+            }
+        });
+    });
+}
+
+#[test]
+fn cells_with_results_are_taken_again_when_all_have_read_them() {
+    slices_through_cells(2, Broken::Nothing);
+    slices_through_cells(3, Broken::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_rank_that_marks_the_parts_alone_is_caught() {
+    slices_through_cells(2, Broken::MarksFirst);
+}
+
 /// Reduce by slices in place at rank 0: every rank reduces its slice of all vectors into the root's.
 fn slices_to_root(size: usize, broken: Broken) {
     model(move || {

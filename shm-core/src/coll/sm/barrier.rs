@@ -3,6 +3,7 @@
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use crate::sync::breathe;
 use crate::sys::affinity;
 use reduce_kernels::{Collective, Signature};
 
@@ -12,32 +13,24 @@ pub(crate) struct Flat {
     span: Span,
     announced: bool,
     next: usize,
-    leaving: Option<Leaving>,
 }
 
 impl Flat {
     #[inline]
     pub(crate) fn new(ring: &mut Ring) -> Self {
-        Self { span: ring.take(0), announced: false, next: 0, leaving: None }
-    }
-
-    /// As [`new`](Self::new), for a rank that waits in it, behind the operation `before`.
-    #[inline]
-    pub(crate) fn after(ring: &mut Ring, before: Signature) -> Self {
-        let leaving = if ring.own_cores() { None } else { Leaving::behind(ring, before) };
-        Self { leaving, ..Self::new(ring) }
+        Self { span: ring.take(0), announced: false, next: 0 }
     }
 }
 
-/// In which order ranks that share cores leave a barrier behind an operation that had the root of the one before:
-/// a bcast's root first, a reduction's last.
+/// In which order ranks that share cores leave a barrier right behind an operation with a root, if the last such barrier
+/// was behind one with the same: a bcast's root first, a reduction's last.
 ///
 /// In the next such operation a rank then finds what it needs, and gives its core away once for both, where it would
-/// wait in either. Only a courtesy: each waits for so many looks and no more.
+/// wait in either. Only a courtesy of a rank for which the barrier is over: it looks so often and no more.
 #[derive(Debug, Clone, Copy)]
-struct Leaving {
+pub(crate) struct Leaving {
     before: Before,
-    looks: u32,
+    /// Index of the peer that is looked for next, where it is all.
     next: usize,
 }
 
@@ -50,12 +43,18 @@ enum Before {
 }
 
 impl Leaving {
-    /// Looks at a rank on another core: about as long as a core's change to another rank takes.
+    /// Looks at ranks on other cores: about as long as a core's change to another rank takes.
     const LOOKS: u32 = 128;
     /// Times that the core is given to ranks that need it.
     const YIELDS: u32 = 2;
 
-    fn behind(ring: &mut Ring, before: Signature) -> Option<Self> {
+    /// The order behind the operation `before`, if there is one.
+    #[inline]
+    pub(crate) fn behind(ring: &mut Ring, before: Signature) -> Option<Self> {
+        if ring.own_cores() { None } else { Self::on_shared_cores(ring, before) }
+    }
+
+    fn on_shared_cores(ring: &mut Ring, before: Signature) -> Option<Self> {
         let (collective, root) = before.rooted()?;
         if root >= ring.size() || !ring.is_root_again(root) {
             return None;
@@ -65,38 +64,35 @@ impl Leaving {
             Collective::Reduce if ring.rank() == root => Before::All,
             _ => Before::Nobody,
         };
-        let looks = match before {
-            Before::Rank(root) if !ring.shares_core(root) => Self::LOOKS,
-            _ => Self::YIELDS,
-        };
-        Some(Self { before, looks, next: 0 })
+        Some(Self { before, next: 0 })
     }
 
-    /// True once those before this rank have left the barrier, whose step is `step`.
-    fn is_free(&mut self, ring: &mut Ring, step: u32) -> bool {
-        let behind = step.wrapping_add(1);
-        let free = match self.before {
-            Before::Nobody => {
-                ring.mark();
-                true
+    /// Lets those before this rank go on, which has completed the barrier. Returns how often it has looked in vain.
+    pub(crate) fn wait(mut self, ring: &mut Ring) -> u32 {
+        // All steps so far are behind this rank.
+        ring.mark();
+        let (behind, mut looks, mut yields) = (ring.next_step(), 0, 0);
+        while let Some(awaited) = self.awaited(ring, behind) {
+            if looks == Self::LOOKS || yields == Self::YIELDS {
+                break;
             }
-            Before::Rank(rank) => ring.consumed_by(rank, behind),
-            Before::All => ring.consumed_by_all(behind, &mut self.next),
-        };
-        if free || self.looks == 0 {
-            return true;
+            looks += 1;
+            if ring.shares_core(awaited) {
+                affinity::yield_now();
+                yields += 1;
+            } else {
+                breathe();
+            }
         }
-        self.looks -= 1;
-        if self.awaits(ring).is_some_and(|rank| ring.shares_core(rank)) {
-            affinity::yield_now();
-        }
-        false
+        looks
     }
 
-    fn awaits(&self, ring: &Ring) -> Option<usize> {
+    /// A rank before this one that has not left the barrier, the last of the steps before `behind`.
+    fn awaited(&mut self, ring: &Ring, behind: u32) -> Option<usize> {
         match self.before {
             Before::Nobody => None,
-            Before::Rank(rank) => Some(rank),
+            Before::Rank(rank) => (!ring.consumed_by(rank, behind)).then_some(rank),
+            Before::All if ring.consumed_by_all(behind, &mut self.next) => None,
             Before::All => ring.peers().get(self.next).copied(),
         }
     }
@@ -111,17 +107,13 @@ impl Progress for Flat {
             self.announced = true;
         }
         wait_for!(ring.published_by_all(self.span, &mut self.next)?);
-        if let Some(leaving) = &mut self.leaving {
-            wait_for!(leaving.is_free(ring, self.span.step()));
-        }
         ring.all_have_reached(self.span.step());
         ring.leave();
         Ok(Poll::Ready(()))
     }
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {
-        let before = || self.leaving.and_then(|leaving| leaving.awaits(ring));
-        ring.peers().get(self.next).copied().filter(|_| self.announced).or_else(before)
+        ring.peers().get(self.next).copied().filter(|_| self.announced)
     }
 }
 
@@ -202,7 +194,7 @@ mod tests {
     /// Who leaves before each rank, behind two operations with these signatures.
     fn before(pair: [Signature; 2]) -> Vec<String> {
         ranks(|ring| {
-            let leavings = pair.map(|signature| Leaving::behind(ring, signature));
+            let leavings = pair.map(|signature| Leaving::on_shared_cores(ring, signature));
             let name = |leaving: Leaving| format!("{:?}", leaving.before);
             leavings.map(|leaving| leaving.map_or("-".to_owned(), name)).join(" ")
         })
@@ -222,10 +214,11 @@ mod tests {
     #[test]
     fn nobody_waits_long_for_a_rank_that_does_not_leave() {
         let looks = ranks(|ring| {
-            let step = ring.take(0).step();
-            let mut leaving = Leaving { before: Before::Rank((ring.rank() + 1) % 3), looks: 2, next: 0 };
-            [(); 3].map(|()| leaving.is_free(ring, step))
+            ring.take(0);
+            let before = [Before::Rank(2), Before::All, Before::Nobody][ring.rank()];
+            // The last rank never marks.
+            if ring.rank() == 2 { 0 } else { Leaving { before, next: 0 }.wait(ring) }
         });
-        assert_eq!(looks, [[false, false, true]; 3]);
+        assert!(looks[..2].iter().all(|looks| (1..=Leaving::LOOKS).contains(looks)), "{looks:?}");
     }
 }

@@ -60,9 +60,9 @@ impl Form {
     pub(crate) const fn spans(self) -> Option<usize> {
         match self {
             Self::Alone | Self::Flat | Self::Joint => None,
-            Self::Tree | Self::Direct | Self::Slice => Some(2),
-            // Of two chunks the sums of two rounds.
-            Self::Ring => Some(4),
+            Self::Tree | Self::Direct => Some(2),
+            // Chunks of which the parts are awaited and chunks of which the results are; of two chunks the sums of two rounds.
+            Self::Slice | Self::Ring => Some(4),
         }
     }
 }

@@ -204,8 +204,11 @@ pub(crate) fn run(ring: &mut Ring, call: &Call<'_>, idle: &mut dyn FnMut() -> Re
     let before = ring.enter(call.signature());
     match call.collective {
         Collective::Barrier => {
-            let operation = barrier::Flat::after(ring, before);
-            carry_out(ring, operation, idle)
+            let leaving = barrier::Leaving::behind(ring, before);
+            let operation = barrier::Flat::new(ring);
+            carry_out(ring, operation, idle)?;
+            leaving.map(|leaving| leaving.wait(ring));
+            Ok(())
         }
         Collective::Bcast => {
             let operation = bcast::Flat::new(ring, call);
