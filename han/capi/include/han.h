@@ -126,7 +126,8 @@ const char *han_last_error_message(void);
 
 /*
  * Starts han in this process; once per process, and collective over the job. The launcher is found
- * by its environment (PMI-1: `han run`, Hydra's mpiexec); without one, the world is this rank alone.
+ * by its environment (HAN_RENDEZVOUS with HAN_RANK and HAN_SIZE; PMI-1: `han run`, Hydra's mpiexec,
+ * `srun --mpi=pmi2`; PMIx: mpirun, prterun, `srun --mpi=pmix`); without one, the world is this rank alone.
  */
 int han_init(void);
 

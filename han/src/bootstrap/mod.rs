@@ -58,6 +58,15 @@ fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -
         );
         return Err(Error::Environment(why));
     }
+    if let Some(size) = set(rendezvous::SIZE).filter(|size| size != "1") {
+        // The same answer to ranks that would meet, had they been told where.
+        let (address, name, rank) = (rendezvous::ADDRESS, rendezvous::SIZE, rendezvous::RANK);
+        let why = format!(
+            "{name}={size} is set beside no {address}: ranks meet at an address and port of rank 0's machine, such as \
+             {address}=node1:29500; a process that is to be alone: env -u {name} -u {rank}"
+        );
+        return Err(Error::Environment(why));
+    }
     Ok(Box::new(Alone))
 }
 
@@ -96,6 +105,10 @@ mod tests {
         assert!(refusal(&[("PMI_FD", "9"), ("PMI_RANK", "2"), ("PMI_SIZE", "2")]).contains("rank 2 of 2"));
         assert!(refusal(&[("SLURM_STEP_NUM_TASKS", "4")]).contains("srun has started 4 tasks"));
         assert!(connect_under(&[("SLURM_STEP_NUM_TASKS", "1")]).is_ok());
+        assert!(
+            refusal(&[("HAN_RANK", "0"), ("HAN_SIZE", "2")]).contains("HAN_SIZE=2 is set beside no HAN_RENDEZVOUS")
+        );
+        assert!(connect_under(&[("HAN_SIZE", "1")]).is_ok());
         assert!(refusal(&[("PMI_PORT", "localhost:1")]).contains("PMI_ID is not set"));
     }
 

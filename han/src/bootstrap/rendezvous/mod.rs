@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use shm_core::exchange::Exchange;
 
 use super::error::{Error, Result};
-pub(super) use settings::{ADDRESS, Settings};
+pub(super) use settings::{ADDRESS, RANK, SIZE, Settings};
 
 /// Meets the other ranks.
 ///

@@ -10,8 +10,8 @@ use crate::bootstrap::error::{Error, Result};
 
 /// Where the ranks meet.
 pub(in crate::bootstrap) const ADDRESS: &str = "HAN_RENDEZVOUS";
-const RANK: &str = "HAN_RANK";
-const SIZE: &str = "HAN_SIZE";
+pub(in crate::bootstrap) const RANK: &str = "HAN_RANK";
+pub(in crate::bootstrap) const SIZE: &str = "HAN_SIZE";
 const SECRET: &str = "HAN_SECRET";
 const SECRET_FILE: &str = "HAN_SECRET_FILE";
 const TIMEOUT: &str = "HAN_RENDEZVOUS_TIMEOUT";
