@@ -207,7 +207,9 @@ pub(crate) fn run(ring: &mut Ring, call: &Call<'_>, idle: &mut dyn FnMut() -> Re
             let leaving = barrier::Leaving::behind(ring, before);
             let operation = barrier::Flat::new(ring);
             carry_out(ring, operation, idle)?;
-            leaving.map(|leaving| leaving.wait(ring));
+            if let Some(leaving) = leaving {
+                leaving.wait(ring);
+            }
             Ok(())
         }
         Collective::Bcast => {
