@@ -284,6 +284,7 @@ fn chunks(cut: Cut, bytes: usize) -> Point {
         CutBecause::Parts(parts) => {
             format!("1/{parts} of the message, within {LEAST_CHUNK_BYTES} and {MOST_CHUNK_BYTES}")
         }
+        CutBecause::Halves => "two chunks, so that ranks with a core each copy in and out at once".to_owned(),
         CutBecause::Ring => "more would not fit into the cells that may be in flight".to_owned(),
     };
     Point::new("chunks", format!("{number} of {} bytes", cut.chunk_bytes), because, "chunk_bytes")

@@ -15,12 +15,8 @@ use std::mem::MaybeUninit;
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
     if bytes == 8 {
         // The commonest payload beside a flag, without a call.
-        // Elements may have padding, which is nothing that could be read as bytes.
-        // SAFETY: both are valid for 8 bytes; a load of any alignment.
-        let word = unsafe { from.cast::<[MaybeUninit<u8>; 8]>().read() };
-        // SAFETY: the same, for a store.
-        unsafe { to.cast::<[MaybeUninit<u8>; 8]>().write(word) };
-        return;
+        // SAFETY: both are valid for 8 bytes.
+        return unsafe { copy_piece::<8>(to, from, &mut 0) };
     }
     #[cfg(target_arch = "x86_64")]
     if bytes >= LEAST_VECTORED && std::arch::is_x86_feature_detected!("avx2") {
@@ -29,6 +25,73 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
     }
     // SAFETY: the caller's promise.
     unsafe { to.copy_from_nonoverlapping(from, bytes) };
+}
+
+/// Copies `bytes` from `from` to where peers look for them: no store crosses a cache line, and none comes back to a
+/// line that an earlier one has left.
+///
+/// The C library's last store overlaps the ones before it: it may cross two lines that a peer polls already, which
+/// then go back and forth once more (200 bytes took longer than 256; `docs/small-messages.md`, decision 13).
+///
+/// # Safety
+/// As for [`copy`]; `to` is a multiple of 8.
+#[inline]
+pub(crate) unsafe fn copy_in(to: *mut u8, from: *const u8, bytes: usize) {
+    if bytes == 8 || bytes >= LEAST_WHOLE {
+        // SAFETY: the caller's promise.
+        return unsafe { copy(to, from, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_in_pieces(to, from, bytes) };
+}
+
+/// From here on payloads are copied in rounds whose last stores are few beside the others.
+const LEAST_WHOLE: usize = 512;
+
+/// # Safety
+/// As for [`copy_in`].
+#[inline(never)]
+unsafe fn copy_in_pieces(to: *mut u8, from: *const u8, bytes: usize) {
+    let mut at = 0;
+    // SAFETY, here and below: a piece lies within `bytes`; loads and stores of any alignment.
+    if !to.addr().is_multiple_of(16) && bytes >= 8 {
+        // SAFETY: above.
+        unsafe { copy_piece::<8>(to, from, &mut at) };
+    }
+    while bytes - at >= 16 {
+        // SAFETY: above.
+        unsafe { copy_piece::<16>(to, from, &mut at) };
+    }
+    if bytes - at >= 8 {
+        // SAFETY: above.
+        unsafe { copy_piece::<8>(to, from, &mut at) };
+    }
+    if bytes - at >= 4 {
+        // SAFETY: above.
+        unsafe { copy_piece::<4>(to, from, &mut at) };
+    }
+    if bytes - at >= 2 {
+        // SAFETY: above.
+        unsafe { copy_piece::<2>(to, from, &mut at) };
+    }
+    if bytes > at {
+        // SAFETY: above.
+        unsafe { copy_piece::<1>(to, from, &mut at) };
+    }
+}
+
+/// Copies the `N` bytes at `at`, which it moves behind them.
+///
+/// # Safety
+/// As for [`copy`], for these bytes.
+#[inline(always)]
+unsafe fn copy_piece<const N: usize>(to: *mut u8, from: *const u8, at: &mut usize) {
+    // Elements may have padding, which is nothing that could be read as bytes.
+    // SAFETY: the caller's promise; a load of any alignment.
+    let piece = unsafe { from.wrapping_add(*at).cast::<[MaybeUninit<u8>; N]>().read() };
+    // SAFETY: the same, for a store.
+    unsafe { to.wrapping_add(*at).cast::<[MaybeUninit<u8>; N]>().write(piece) };
+    *at += N;
 }
 
 /// Below this the C library uses vector registers itself.
@@ -101,6 +164,18 @@ pub(crate) unsafe fn copy_past_caches(to: *mut u8, from: *const u8, bytes: usize
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
+/// Asks for the line of `at`, to be read.
+#[inline]
+pub(crate) fn prefetch_for_read(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes no memory and no flags and cannot fault.
+    unsafe {
+        core::arch::asm!("prefetcht0 [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Asks for the line of `at` as one that this core will write to.
 #[inline]
 pub(crate) fn prefetch_for_write(at: *const u8) {
@@ -150,7 +225,8 @@ mod tests {
         let source: Vec<u8> = (0..5000).map(|i| u8::try_from(i % 251).unwrap_or(0)).collect();
         for bytes in (0..300).chain([511, 512, 513, 639, 640, 641, 4095, 4096, 4100]) {
             for (from, to) in [(0, 0), (1, 0), (0, 3), (16, 48), (31, 33)] {
-                for way in [copy, copy_past_caches] {
+                let ways = if to % 8 == 0 { &[copy, copy_past_caches, copy_in][..] } else { &[copy, copy_past_caches] };
+                for way in ways {
                     let mut target = vec![255u8; 5200];
                     // SAFETY: both vectors have room for the offset and `bytes`.
                     unsafe { way(target.as_mut_ptr().wrapping_add(to), source.as_ptr().wrapping_add(from), bytes) };

@@ -2,11 +2,14 @@
 #![allow(unsafe_code)] // writes to memory that other processes map
 
 use super::{Ring, Span};
-use crate::copy::cico::{LINE, copy, prefetch_for_write};
+use crate::copy::cico::{LINE, copy_in, prefetch_for_read, prefetch_for_write};
+use crate::error::Result;
 use crate::segment::layout::INLINE_BYTES;
 
 /// Lines of an annex that are asked for before the next payload is there: more gain nothing. Cells are asked for whole.
 const EXPECTED_LINES: usize = 4;
+/// What of a payload stands in the line that a reader polls.
+const POLLED_BYTES: usize = LINE - 8;
 
 impl Ring {
     /// Copies `bytes` at `from` into this rank's slot of `span`, beside the flag.
@@ -20,7 +23,7 @@ impl Ring {
         self.slot(self.rank, span.step()).write(|to| {
             // SAFETY: the slot has room for INLINE_BYTES, only this rank writes to it, nobody reads it
             // before it is published, and user memory does not overlap the segment.
-            unsafe { copy(to, from, bytes) }
+            unsafe { copy_in(to, from, bytes) }
         });
     }
 
@@ -41,7 +44,7 @@ impl Ring {
             unsafe { self.put_inline(span, from, bytes) };
         } else if bytes <= self.annex_bytes {
             // SAFETY: an annex has room, and is this rank's as long as the slot is.
-            unsafe { copy(self.annex(self.rank, span.step()), from, bytes) };
+            unsafe { copy_in(self.annex(self.rank, span.step()), from, bytes) };
         } else {
             // SAFETY: the caller's promise.
             unsafe { self.put_cells(span, 0, from, bytes) };
@@ -129,6 +132,47 @@ impl Ring {
         sources.extend((0..self.size()).map(|rank| of(self, rank)));
         self.sources = sources;
         &self.sources
+    }
+
+    /// As [`published`](Self::published), for a payload of `bytes` that this rank reads next: while it is not there, its
+    /// lines are asked for, so that they come beside the flag and not one after it. Only where ranks have a core each:
+    /// elsewhere the writer may not run, and looks cost the core that it waits for.
+    ///
+    /// # Errors
+    /// As [`published`](Self::published).
+    #[inline]
+    pub(crate) fn look_for_payload(&self, peer: usize, span: Span, bytes: usize) -> Result<bool> {
+        if self.published(peer, span)? {
+            return Ok(true);
+        }
+        if bytes > POLLED_BYTES && self.own_cores() {
+            self.fetch_payload(peer, span, bytes);
+        }
+        Ok(false)
+    }
+
+    /// As [`published_by_all`](Self::published_by_all), for payloads of `bytes`; see [`look_for_payload`](Self::look_for_payload).
+    ///
+    /// # Errors
+    /// As [`published`](Self::published).
+    #[inline]
+    pub(crate) fn look_for_payloads(&self, span: Span, bytes: usize, next: &mut usize) -> Result<bool> {
+        while let Some(&peer) = self.peers.get(*next) {
+            if !self.look_for_payload(peer, span, bytes)? {
+                return Ok(false);
+            }
+            *next += 1;
+        }
+        Ok(true)
+    }
+
+    #[inline(never)]
+    fn fetch_payload(&self, peer: usize, span: Span, bytes: usize) {
+        let from = self.payload(peer, span, bytes);
+        let polled = if bytes <= INLINE_BYTES { POLLED_BYTES } else { 0 };
+        for at in (polled..bytes).step_by(LINE).take(EXPECTED_LINES) {
+            prefetch_for_read(from.wrapping_add(at));
+        }
     }
 
     /// Asks for the place of a next payload as long as this one, if it does not stand beside the flag, so that its lines

@@ -48,7 +48,7 @@ impl<'a, C: Borrow<Call<'a>>> Progress for Flat<C> {
             ring.publish_and_record(self.span);
             ring.expect_another(bytes);
         } else {
-            if !ring.published(call.root, self.span)? {
+            if !ring.look_for_payload(call.root, self.span, bytes)? {
                 self.waited = true;
                 return Ok(Poll::Pending);
             }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::coll::sm::table::{LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
+use crate::coll::sm::table::{LEAST_CHUNK_BYTES, LEAST_HALVED_BYTES, MOST_CHUNK_BYTES};
 use crate::coll::sm::{Form, Terms};
 use crate::ring::Ring;
 use reduce_kernels::{Call, Collective};
@@ -72,6 +72,8 @@ pub(crate) enum CutBecause {
     Set,
     /// One of so many parts of the message, within [`LEAST_CHUNK_BYTES`] and [`MOST_CHUNK_BYTES`].
     Parts(usize),
+    /// A bcast's would have been a single one, and ranks with a core each copy in and out at once.
+    Halves,
     /// Not more of them would be in flight, if they were longer.
     Ring,
 }
@@ -82,10 +84,15 @@ impl Cut {
         let parts = terms.row(collective).chunks;
         let (chosen, because) = match set {
             Some(set) => (set, CutBecause::Set),
-            None => (
-                (bytes / parts).clamp(LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES).next_power_of_two(),
-                CutBecause::Parts(parts),
-            ),
+            None => {
+                let part = (bytes / parts).clamp(LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES).next_power_of_two();
+                let is_halved = collective == Collective::Bcast && terms.own_cores && bytes >= LEAST_HALVED_BYTES;
+                if is_halved && part >= bytes {
+                    (bytes.div_ceil(2).next_power_of_two(), CutBecause::Halves)
+                } else {
+                    (part, CutBecause::Parts(parts))
+                }
+            }
         };
         let largest = form.spans().map_or(usize::MAX, |spans| terms.largest(spans));
         if chosen > largest {

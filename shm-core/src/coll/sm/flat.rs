@@ -70,7 +70,7 @@ impl<'a, C: Borrow<Call<'a>>> Progress for Reduce<C> {
             self.announced = true;
         }
         if receives {
-            if !ring.published_by_all(self.span, &mut self.next)? {
+            if !ring.look_for_payloads(self.span, call.bytes(), &mut self.next)? {
                 self.waited = true;
                 return Ok(Poll::Pending);
             }

@@ -14,6 +14,8 @@ pub(crate) const LEVELS_FROM: usize = 16;
 /// Fewest and most bytes of a chunk: hides a flag's way; is held by the first caches.
 pub(crate) const LEAST_CHUNK_BYTES: usize = 16 * KIB;
 pub(crate) const MOST_CHUNK_BYTES: usize = 64 * KIB;
+/// From so many bytes on a bcast that would be a single chunk goes in two, where ranks have a core each.
+pub(crate) const LEAST_HALVED_BYTES: usize = 8 * KIB;
 
 const KIB: usize = 1024;
 const NEVER: usize = usize::MAX;
