@@ -104,7 +104,7 @@ impl LocalComm {
             bytes: call.bytes(),
             mapped: are_mapped(&self.ring, call),
             in_place: call.is_in_place(),
-            keeps_order: call.op.as_ref().is_some_and(|op| !op.is_commutative()),
+            keeps_order: call.keeps_order(),
         };
         self.job().circumstances(self.world()).explain(question)
     }

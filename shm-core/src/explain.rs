@@ -133,8 +133,13 @@ impl Circumstances {
             points.push(Point::new("tried now and then", Form::Joint.name(), because, change));
             decision = terms.decide_by_chunks(collective, bytes);
         }
-        let form = decision.form();
-        let (because, change) = terms.because(decision, collective, bytes);
+        let mut form = decision.form();
+        let (mut because, change) = terms.because(decision, collective, bytes);
+        if form == Form::Chain && question.mapped && self.copies(&terms, form, question).1 {
+            form = Form::Slice;
+            because =
+                format!("if all vectors are mapped, as here, they are reduced where they are; else chain: {because}");
+        }
         points.insert(0, Point::new("form", form.name(), because, change));
         let mut lent = false;
         match form {
@@ -148,7 +153,7 @@ impl Circumstances {
                 lent = true;
                 points.extend(self.jointly(question));
             }
-            Form::Tree | Form::Direct | Form::Slice | Form::Ring => {
+            Form::Tree | Form::Direct | Form::Slice | Form::Ring | Form::Chain => {
                 if form == Form::Tree {
                     points.push(self.tree(&terms));
                 }
@@ -165,6 +170,12 @@ impl Circumstances {
                     points.push(self.stores(bytes.min(cut.chunk_bytes)));
                 }
                 match form {
+                    Form::Chain => points.push(Point::new(
+                        "reduced by",
+                        "all ranks, core by core",
+                        "the sum of a core stays in its caches while its ranks hand it on; the root adds up those of all cores",
+                        "",
+                    )),
                     Form::Slice => {
                         points.push(reducers(&terms, question, lent));
                     }
@@ -330,6 +341,7 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
             shares == Shares::Slices && !(collective == Collective::Reduce && lent)
         }
         Form::Ring => !(collective == Collective::Reduce && lent),
+        Form::Chain => collective == Collective::Allreduce,
         _ => collective == Collective::Bcast,
     };
     if !copied {

@@ -16,7 +16,7 @@ mod span;
 
 use std::rc::Rc;
 
-use crate::coll::sm::{Families, Family, Terms, Trials};
+use crate::coll::sm::{ByCore, Families, Family, Link, Terms, Trials};
 use crate::copy::Stores;
 use crate::error::Result;
 use crate::exchange::Exchange;
@@ -61,6 +61,8 @@ pub(crate) struct Ring {
     /// ones before far ones.
     peers: Vec<usize>,
     families: Families,
+    /// None where no chains of ranks pay.
+    by_core: Option<ByCore>,
     id: u32,
     /// The next step that nobody has taken.
     step: u32,
@@ -115,6 +117,7 @@ impl Ring {
         Ok(Self {
             trials: Trials::new(|bytes| terms.likely_joint(bytes)),
             terms,
+            by_core: ByCore::of(&hierarchy),
             families: Families::new(hierarchy, rank),
             depth,
             job,
@@ -182,6 +185,12 @@ impl Ring {
     /// This rank's place in the tree below `root`.
     pub(crate) fn family(&mut self, root: usize) -> Rc<Family> {
         self.families.below(root)
+    }
+
+    /// What this rank does in a reduction by cores to `root`; the form is taken only where there are such.
+    pub(crate) fn link(&self, root: usize) -> Link {
+        let by_core = self.by_core.as_ref().unwrap_or_else(|| unreachable!("no ranks share a core"));
+        by_core.link(self.rank, root)
     }
 
     /// This rank's place in a tree below rank 0 that keeps rank order.
@@ -264,6 +273,24 @@ impl Ring {
         // What had the slot before must be consumed, and so all steps up to it.
         let oldest = self.step.wrapping_sub(self.depth);
         if bytes == 0 { Span::of_slot(step, oldest) } else { self.cells.take(step, bytes, oldest) }
+    }
+
+    /// Takes the next `steps` steps, one at least, with room for `bytes` in consecutive cells until the last of them is
+    /// consumed; returns the first one's.
+    pub(crate) fn take_steps(&mut self, steps: usize, bytes: usize) -> Span {
+        #[allow(clippy::cast_possible_truncation)] // steps are numbers modulo 2^32, and far fewer are taken at a time
+        let last = self.step.wrapping_add(steps as u32 - 1);
+        let oldest = self.step.wrapping_add(1).wrapping_sub(self.depth);
+        let span = self.cells.take_until(last, self.step, bytes, oldest);
+        self.step = last.wrapping_add(1);
+        span
+    }
+
+    /// The step `ahead` steps behind `first`, whose cells it has where it is that one.
+    pub(crate) fn later(&self, first: Span, ahead: usize) -> Span {
+        #[allow(clippy::cast_possible_truncation)] // as above
+        let step = first.step().wrapping_add(ahead as u32);
+        if ahead == 0 { first } else { Span::of_slot(step, step.wrapping_add(1).wrapping_sub(self.depth)) }
     }
 
     /// The step that nobody has taken yet.

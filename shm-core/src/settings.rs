@@ -137,7 +137,10 @@ const MAX_SPINS: u32 = 1_000_000;
 pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
     ("methods", "how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
-    ("form", "how collectives are carried out where the form can carry them: auto, flat, tree, direct, slice, ring"),
+    (
+        "form",
+        "how collectives are carried out where the form can carry them: auto, flat, tree, direct, slice, ring, chain, joint",
+    ),
     ("chunk_bytes", "largest pipelined piece of a message: auto, or a power of two from 4096 to 65536"),
     ("slice_min_bytes", "from this size on, reductions are shared out by slices: auto (as measured) or a number"),
     (

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use reduce_kernels::{Op, Operator, UserOperator};
+use reduce_kernels::{Op, Operator, UserOperator, f16};
 use shm_core::segment::Backing;
 use shm_core::{Call, Form, LocalComm, Settings, Single};
 use support::{heap, idle, ranks};
@@ -197,6 +197,54 @@ fn every_form_that_is_set_is_taken_and_exact() {
             }
         }
     }
+}
+
+/// Chunks of a page: more of them than have cells at a time, and than there are slots in use.
+#[test]
+fn sums_that_the_ranks_of_a_core_hand_on_are_exact() {
+    for (topology, size) in [("core:1", 2), ("core:2", 4), ("core:2", 5), ("core:2", 8), ("core:3", 7)] {
+        for single_copy in [Single::Auto, Single::Never] {
+            let mut settings = heap();
+            settings.topology = Some(topology.to_owned());
+            settings.form = Some(Form::Chain);
+            settings.single_copy = single_copy;
+            settings.single_copy_min_bytes = Some(16_384);
+            settings.chunk_bytes = Some(4096);
+            ranks(size, &settings, |comm, _| {
+                let mut vector = vec![1_i64; 4097];
+                let call = Call::allreduce_in_place(&mut vector, Operator::Sum.into());
+                // Threads map all of each other's memory.
+                assert_eq!(comm.choice(&call), if single_copy == Single::Never { "sm/chain" } else { "solo/slice" });
+                every_collective(comm, &[1, 511, 512, 513, 4096, 4097, 40_000]);
+                every_collective(comm, &[140_003]);
+                // Other forms use the same cells in between.
+                for root in 0..comm.size() {
+                    let mut vector = vec![1_i64; 70_000];
+                    comm.run(Call::bcast(&mut vector, root), idle).unwrap();
+                    comm.run(Call::reduce_in_place(&mut vector, Operator::Sum.into(), root), idle).unwrap();
+                    let sum = if comm.rank() == root { comm.size() } else { 1 };
+                    assert!(vector.iter().all(|&item| item == i64::try_from(sum).unwrap()));
+                }
+            });
+        }
+    }
+}
+
+/// An operator that does not commute, and elements of 16 bits, go otherwise.
+#[test]
+fn what_keeps_its_order_is_not_handed_on() {
+    let mut settings = heap();
+    (settings.topology, settings.form) = (Some("core:2".to_owned()), Some(Form::Chain));
+    settings.single_copy = Single::Never;
+    ranks(4, &settings, |comm, _| {
+        let mut halves = vec![f16::ONE; 5000];
+        let call = Call::allreduce_in_place(&mut halves, Operator::Sum.into());
+        assert_eq!(comm.choice(&call), "sm/slice");
+        let mut floats = vec![1.0_f32; 5000];
+        assert_eq!(comm.choice(&Call::allreduce_in_place(&mut floats, Operator::Sum.into())), "sm/chain");
+        comm.run(Call::allreduce_in_place(&mut floats, Operator::Sum.into()), idle).unwrap();
+        assert!(floats.iter().all(|&item| item.to_bits() == 4.0_f32.to_bits()));
+    });
 }
 
 /// Sums of floating-point numbers round differently in another order, so ranks that computed them each in its own

@@ -124,6 +124,22 @@ fn ring() {
 }
 
 #[test]
+fn chain() {
+    let mut settings = reached(Single::Never, None, false);
+    (settings.form, settings.topology) = (Some(Form::Chain), Some("core:2".to_owned()));
+    settings.chunk_bytes = Some(4096);
+    for size in [4, 5] {
+        ranks(size, &settings, |comm, _| {
+            assert_form(comm, 700, "chain");
+            for count in [1, 700, 40_000] {
+                every_collective(comm, count);
+            }
+            in_place_and_overlapping(comm, 9001);
+        });
+    }
+}
+
+#[test]
 fn joint() {
     let mut settings = heap();
     settings.form = Some(Form::Joint);

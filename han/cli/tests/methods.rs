@@ -21,8 +21,8 @@ const METHODS: [(&str, &str); 4] = [
 ];
 /// Which forms they take, and ranks: as a pair with a core each chooses by trial; jointly; as the engine
 /// chooses, with results past the caches and in them; slices; none in
-/// slices; round a ring; bcasts by leaders, as on a machine with several levels.
-const FORMS: [(&str, &[usize]); 8] = [
+/// slices; round a ring; core by core; bcasts by leaders, as on a machine with several levels.
+const FORMS: [(&str, &[usize]); 9] = [
     ("assume_own_cores=1,spins=1", &[2]),
     ("form=joint,last_cache_bytes=1", &[2, 5]),
     ("past_caches=1,last_cache_bytes=1", &[2, 5]),
@@ -30,6 +30,7 @@ const FORMS: [(&str, &[usize]); 8] = [
     ("slice_min_bytes=0,single_copy_min_bytes=0,assume_own_cores=1,spins=1,chunk_bytes=4096", &[2, 3, 4]),
     ("slice_min_bytes=1000000000,past_caches=0", &[3]),
     ("form=ring,single_copy_min_bytes=0,last_cache_bytes=1", &[2, 4]),
+    ("form=chain,topology=core:2,chunk_bytes=4096", &[4, 5]),
     ("form=tree,single_copy_min_bytes=0,topology=pack:2 core:2", &[4, 5]),
 ];
 

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::rc::Rc;
 
+use crate::datatype::Class;
 use crate::pieces::Keep;
 use crate::{Datatype, Element, Op, Operator};
 
@@ -251,6 +252,14 @@ impl<'a> Call<'a> {
     #[inline]
     pub unsafe fn again(&self) -> Self {
         Self { parts: self.parts.clone(), whole: self.whole.clone(), _buffers: PhantomData }
+    }
+
+    /// True if the contributions are to be folded in rank order at one go: the operator does not commute, or partial
+    /// results would be rounded to 16 bits.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        let is_short_float = self.datatype.class() == Class::FloatingPoint && self.datatype.size() == 2;
+        self.op.as_ref().is_some_and(|op| is_short_float || !op.is_commutative())
     }
 
     /// Length of one rank's vector in bytes.

@@ -98,6 +98,11 @@ impl Cells {
     /// All ranks take the same cells.
     #[inline(never)]
     pub(super) fn take(&mut self, step: u32, bytes: usize, oldest: u32) -> Span {
+        self.take_until(step, step, bytes, oldest)
+    }
+
+    /// As [`take`](Self::take), for an operation that keeps them until its step `last` is consumed.
+    pub(super) fn take_until(&mut self, last: u32, step: u32, bytes: usize, oldest: u32) -> Span {
         let cells = bytes.div_ceil(self.cell_bytes);
         debug_assert!(cells <= self.most);
         while self.count < self.most && (self.taken >= self.grows_at || cells * SPANS > self.count) {
@@ -118,7 +123,7 @@ impl Cells {
             self.overrun = earlier.wrapping_add(1);
             self.intact.pop_front();
         }
-        self.intact.push_back((step, begin));
+        self.intact.push_back((last, begin));
         #[allow(clippy::cast_possible_truncation)] // less than the ring's cells, and bytes
         let (first_cell, bytes) = ((begin % ring) as u32, bytes as u32);
         let needed = if before(self.overrun, oldest) { oldest } else { self.overrun };

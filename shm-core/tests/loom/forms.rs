@@ -139,6 +139,83 @@ fn a_rank_of_a_ring_that_leaves_before_the_marks_is_caught() {
     ring(2, 1, Early::Leaves);
 }
 
+/// Reduce and allreduce of two chunks by the ranks of a core (`chain.rs`), in one place for a chunk's sum and one for its
+/// result: rank 1 begins the sum, the ranks behind it add to it, rank 0 takes it and has the result.
+fn chain(size: usize, everywhere: bool, early: Early) {
+    const CHUNKS: u32 = 2;
+    play(size, CHUNKS as usize, 2, move |rank, ranks| {
+        let own = &ranks[rank];
+        let (sum, result) = (&ranks[1].vector[0], &ranks[0].vector[1]);
+        let part = 10_u64.pow(rank as u32);
+        let total: u64 = (0..size).map(|rank| 10_u64.pow(rank as u32)).sum();
+        for chunk in 0..CHUNKS {
+            let before = &ranks[if rank == 0 { size - 1 } else { rank - 1 }];
+            until(|| rank == 1 || early == Early::Gathers || before.has_published(chunk))?;
+            if early == Early::HandsOn {
+                own.publish(chunk);
+            }
+            match rank {
+                0 => {
+                    until_all(ranks, rank, |peer| !everywhere || early == Early::Writes || peer.mark.reached(chunk))?;
+                    if early == Early::Marks {
+                        own.mark.advance(chunk + 1);
+                    }
+                    let whole = sum.get() + part;
+                    assert!(early != Early::Nothing || whole == total);
+                    if everywhere {
+                        result.set(whole);
+                    }
+                }
+                1 => {
+                    until(|| early == Early::Writes || ranks[0].mark.reached(chunk))?;
+                    sum.set(part);
+                }
+                _ => sum.set(sum.get() + part),
+            }
+            own.publish(chunk);
+            if everywhere && rank > 0 {
+                until(|| ranks[0].has_published(chunk))?;
+                assert!(early != Early::Nothing || result.get() == total);
+                result.get();
+            }
+            own.mark.advance(chunk + 1);
+        }
+        Some(())
+    });
+}
+
+#[test]
+fn the_ranks_of_a_core_hand_a_sum_on() {
+    for everywhere in [false, true] {
+        chain(2, everywhere, Early::Nothing);
+        chain(3, everywhere, Early::Nothing);
+    }
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_rank_that_adds_to_a_sum_before_it_is_there_is_caught() {
+    chain(3, false, Early::Gathers);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_rank_that_hands_a_sum_on_before_it_has_added_is_caught() {
+    chain(3, false, Early::HandsOn);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_rank_that_begins_a_sum_where_one_is_still_read_is_caught() {
+    chain(2, false, Early::Writes);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_root_that_marks_a_sum_before_it_has_read_it_is_caught() {
+    chain(2, false, Early::Marks);
+}
+
 /// Bcast in two chunks from rank to rank (`relay.rs`): out of the buffer of the rank before, if buffers are `lent`, or
 /// through the only place that each has.
 fn relay(size: usize, lent: bool, early: Early) {

@@ -6,11 +6,11 @@
 //! [`table`]: super::table
 
 use crate::coll::operands::Lending;
-use crate::coll::sm::Form;
 use crate::coll::sm::family::has_levels;
 use crate::coll::sm::table::{LEVELS_FROM, Reducers, Row, TREES_FROM};
+use crate::coll::sm::{ByCore, Form};
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring};
-use crate::settings::Settings;
+use crate::settings::{Settings, Single};
 use crate::topo::Hierarchy;
 use reduce_kernels::Collective;
 
@@ -20,6 +20,8 @@ pub(crate) struct Terms {
     pub(crate) ranks: usize,
     /// Every rank has a core to itself.
     pub(crate) own_cores: bool,
+    /// Several ranks share each of few cores, and chains of them may carry a reduction.
+    pub(crate) by_core: bool,
     /// The machine has several levels for trees to follow.
     pub(crate) levels: bool,
     /// Vectors may be mapped by peers, if they lie in memory that allows it.
@@ -68,6 +70,7 @@ pub(crate) enum Decision {
     RootKeepsUp,
     TooShortToShare,
     LongEnough,
+    CoreByCore,
 }
 
 impl Decision {
@@ -80,6 +83,7 @@ impl Decision {
             Self::ManyRanks | Self::ManyLevels => Form::Tree,
             Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare => Form::Direct,
             Self::LongEnough => Form::Slice,
+            Self::CoreByCore => Form::Chain,
             Self::Together => Form::Joint,
         }
     }
@@ -106,6 +110,7 @@ impl Terms {
         Self {
             ranks,
             own_cores,
+            by_core: ByCore::of(hierarchy).is_some() && settings.single_copy != Single::ByKernel,
             levels,
             may_map: Lending::may_map(settings, shared),
             everywhere: everywhere && Lending::may_reach(settings),
@@ -143,7 +148,13 @@ impl Terms {
             return Decision::Forced { asked, form: self.nearest(asked, collective, bytes, keeps_order()) };
         }
         if bytes > self.cell_bytes {
-            return if self.may_join(bytes) { Decision::Together } else { self.decide_by_chunks(collective, bytes) };
+            return if self.may_join(bytes) {
+                Decision::Together
+            } else if self.goes_by_core(collective, bytes) && !keeps_order() {
+                Decision::CoreByCore
+            } else {
+                self.decide_by_chunks(collective, bytes)
+            };
         }
         // Where ranks share cores each level of a tree costs switches.
         if self.ranks < self.trees_from {
@@ -164,6 +175,12 @@ impl Terms {
     fn may_join(&self, bytes: usize) -> bool {
         let nothing_set = self.set_slices_from.is_none() && self.set_lent_from.is_none_or(|from| bytes >= from);
         self.everywhere && self.own_cores && nothing_set && bytes / self.ranks >= LEAST_PART_BYTES
+    }
+
+    /// True if reductions of `bytes` go along the cores, and no setting says how else.
+    fn goes_by_core(&self, collective: Collective, bytes: usize) -> bool {
+        let is_long = adds(collective) && bytes >= self.row(collective).chains_from;
+        is_long && self.by_core && !self.own_cores && !self.reproducible && self.set_slices_from.is_none()
     }
 
     /// True if to work jointly on `bytes` each probably pays, where no trial has told yet. It does for two ranks.
@@ -187,8 +204,8 @@ impl Terms {
         }
     }
 
-    /// The form itself, or the next that can carry the call: of `tree`, `flat`, `direct`, or of `joint` or `ring`, `slice`,
-    /// `direct`, where the last but one are for reductions only; what has no data is always `flat` or `tree`.
+    /// The form itself, or the next that can carry the call: of `tree`, `flat`, `direct`, or of `joint`, `ring` or `chain`,
+    /// `slice`, `direct`, where the last but one are for reductions only; what has no data is always `flat` or `tree`.
     #[cold]
     fn nearest(&self, asked: Form, collective: Collective, bytes: usize, keeps_order: bool) -> Form {
         let fits_tree = bytes <= INLINE_BYTES && !(self.reproducible && adds(collective));
@@ -197,8 +214,9 @@ impl Terms {
             _ if bytes == 0 => Form::Flat,
             Form::Tree | Form::Flat if bytes <= self.cell_bytes => Form::Flat,
             Form::Ring if adds(collective) && !keeps_order && !self.reproducible => Form::Ring,
+            Form::Chain if self.by_core && adds(collective) && !keeps_order && !self.reproducible => Form::Chain,
             Form::Joint if self.everywhere => Form::Joint,
-            Form::Slice | Form::Ring | Form::Joint if adds(collective) => Form::Slice,
+            Form::Slice | Form::Ring | Form::Chain | Form::Joint if adds(collective) => Form::Slice,
             _ => Form::Direct,
         }
     }
@@ -336,6 +354,8 @@ mod tests {
             (Form::Ring, Barrier, 0, Form::Flat),
             (Form::Ring, Bcast, 1, Form::Direct),
             (Form::Ring, Reduce, 1, Form::Ring),
+            (Form::Chain, Barrier, 0, Form::Flat),
+            (Form::Chain, Reduce, 1, Form::Slice),
             (Form::Joint, Barrier, 0, Form::Flat),
             (Form::Joint, Bcast, 1, Form::Direct),
             (Form::Joint, Reduce, 1, Form::Slice),
@@ -381,6 +401,39 @@ mod tests {
             assert_ne!(decide(shared_cores, 1 << 20), Decision::Together);
             assert_eq!(decide(reaching(3, |s| s.form = Some(Form::Joint)), 1).form(), Form::Joint);
         }
+    }
+
+    #[test]
+    fn long_reductions_go_core_by_core_where_ranks_share_cores() {
+        let on = |description: &str, ranks: usize, set: fn(&mut Settings)| {
+            let topology = Topology::synthetic(description).expect("a machine");
+            let cores = topology.one_per_core();
+            let places = cores.iter().cycle().take(ranks).map(|&core| Place::of(&topology, &[core]).expect("a core"));
+            let mut settings = Settings::default();
+            set(&mut settings);
+            Terms::new(&settings, &Hierarchy::new(places.collect()), false, true, true, 32 << 20)
+        };
+        let decide = |terms: Terms, collective, bytes| terms.decide(collective, bytes, || false);
+        let eight = on("core:2", 8, |_| {});
+        assert_eq!(decide(eight, Reduce, (256 << 10) - 1), Decision::LongEnough);
+        assert_eq!(decide(eight, Reduce, 256 << 10), Decision::CoreByCore);
+        assert_eq!(decide(eight, Allreduce, 1 << 20), Decision::CoreByCore);
+        assert_eq!(decide(eight, Bcast, 1 << 20), Decision::Bcast);
+        assert_eq!(eight.decide(Reduce, 1 << 20, || true), Decision::LongEnough);
+        let otherwise: [fn(&mut Settings); 3] =
+            [|s| s.reproducible = true, |s| s.slice_min_bytes = Some(1), |s| s.single_copy = Single::ByKernel];
+        for set in otherwise {
+            assert_eq!(decide(on("core:2", 8, set), Reduce, 1 << 20), Decision::LongEnough);
+        }
+        assert_eq!(decide(on("core:5", 10, |_| {}), Reduce, 8 << 20), Decision::LongEnough);
+        assert_eq!(
+            decide(Terms { own_cores: true, everywhere: false, ..eight }, Reduce, 8 << 20),
+            Decision::LongEnough
+        );
+        let forced = on("core:2", 4, |s| s.form = Some(Form::Chain));
+        assert_eq!(decide(forced, Reduce, 1).form(), Form::Chain);
+        assert_eq!(forced.decide(Reduce, 1, || true).form(), Form::Slice);
+        assert_eq!(decide(forced, Bcast, 1).form(), Form::Direct);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::coll::sm::chain::WINDOW;
+
 /// How a collective is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -17,13 +19,16 @@ pub enum Form {
     Slice,
     /// The same round a ring: each rank adds its part of a slice to the sums of the one before it.
     Ring,
+    /// Reductions where ranks share cores: those of a core hand a sum on, and the root adds up the cores' sums.
+    Chain,
     /// Each rank does its part in all ranks' own vectors.
     Joint,
 }
 
 impl Form {
     /// Those that `HAN_SET=form=...` takes, beside `auto`.
-    pub(crate) const SETTABLE: [Self; 6] = [Self::Flat, Self::Tree, Self::Direct, Self::Slice, Self::Ring, Self::Joint];
+    pub(crate) const SETTABLE: [Self; 7] =
+        [Self::Flat, Self::Tree, Self::Direct, Self::Slice, Self::Ring, Self::Chain, Self::Joint];
 
     /// As settings and messages call it.
     #[must_use]
@@ -35,6 +40,7 @@ impl Form {
             Self::Direct => "direct",
             Self::Slice => "slice",
             Self::Ring => "ring",
+            Self::Chain => "chain",
             Self::Joint => "joint",
         }
     }
@@ -52,6 +58,9 @@ impl Form {
             (Self::Slice, true) => "solo/slice",
             (Self::Ring, false) => "sm/ring",
             (Self::Ring, true) => "solo/ring",
+            (Self::Chain, false) => "sm/chain",
+            // What is mapped is reduced where it is.
+            (Self::Chain, true) => "solo/slice",
             (Self::Joint, _) => "solo/joint",
         }
     }
@@ -63,6 +72,8 @@ impl Form {
             Self::Tree | Self::Direct => Some(2),
             // Chunks of which the parts are awaited and chunks of which the results are; of two chunks the sums of two rounds.
             Self::Slice | Self::Ring => Some(4),
+            // Twice, so that the next operation need not wait for the last reader of this one.
+            Self::Chain => Some(2 * WINDOW),
         }
     }
 }

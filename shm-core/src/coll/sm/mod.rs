@@ -9,10 +9,13 @@
 //! | `direct` | cells | 1 a chunk | as `flat`, pipelined by chunks |
 //! | `slice` | cells | 2 a chunk | each rank reduces its slice of every chunk from all ranks' cells |
 //! | `ring` | cells | a chunk as many as ranks | each rank adds to the sums of the one before it, a slice after the other |
+//! | `chain` | cells | 1 a chunk | the ranks of a core hand a sum on, the root adds up those of all cores |
 //! | `joint` | none | 2 | each rank does its part in all ranks' own vectors |
 
 mod barrier;
 mod bcast;
+mod by_core;
+mod chain;
 mod choice;
 mod chunks;
 mod direct;
@@ -36,6 +39,7 @@ use crate::ring::Ring;
 use crate::segment::layout::INLINE_BYTES;
 use crate::sys::clock;
 use crate::waiting::carry_out;
+pub(crate) use by_core::{ByCore, Link};
 pub(crate) use choice::{Decision, Terms};
 pub(crate) use chunks::{Cut, CutBecause};
 pub(crate) use family::{Families, Family};
@@ -49,8 +53,7 @@ use trials::{Kind, Turn};
 /// Chooses the form from what all ranks know alike: ranks, sizes and settings.
 #[inline]
 fn choose(ring: &Ring, call: &Call<'_>) -> Decision {
-    let keeps_order = || call.op.as_ref().is_some_and(|op| !op.is_commutative());
-    ring.terms().decide(call.collective, call.bytes(), keeps_order)
+    ring.terms().decide(call.collective, call.bytes(), || call.keeps_order())
 }
 
 /// The form that `call` would take, were it not a trial.
@@ -72,7 +75,7 @@ pub(crate) fn lends(form: Form, collective: Collective, bytes: usize, in_place: 
         Form::Alone | Form::Flat => false,
         Form::Tree => bytes > INLINE_BYTES,
         Form::Direct => collective == Collective::Bcast || direct::may_lend(collective, in_place),
-        Form::Slice | Form::Ring | Form::Joint => true,
+        Form::Slice | Form::Ring | Form::Chain | Form::Joint => true,
     }
 }
 
@@ -92,6 +95,7 @@ pub(crate) enum Operation<'a> {
     DirectReduce(direct::Reduce<'a>),
     SliceReduce(slice::Reduce<'a>),
     RingReduce(rounds::Reduce<'a>),
+    ChainReduce(Box<chain::Reduce<'a>>),
     Joint(joint::Joint<'a>),
     Timed(Box<Timed<'a>>),
 }
@@ -186,6 +190,7 @@ impl<'a> Operation<'a> {
             (_, Form::Direct) => Self::DirectReduce(direct::Reduce::new(ring, call)),
             (_, Form::Slice) => Self::SliceReduce(slice::Reduce::new(ring, call)),
             (_, Form::Ring) => Self::RingReduce(rounds::Reduce::new(ring, call)),
+            (_, Form::Chain) => Self::ChainReduce(Box::new(chain::Reduce::new(ring, call))),
         }
     }
 }
@@ -239,6 +244,7 @@ impl Progress for Operation<'_> {
             Self::DirectReduce(op) => op.poll(ring),
             Self::SliceReduce(op) => op.poll(ring),
             Self::RingReduce(op) => op.poll(ring),
+            Self::ChainReduce(op) => op.poll(ring),
             Self::Joint(op) => op.poll(ring),
             Self::Timed(op) => op.poll(ring),
         }
@@ -258,6 +264,7 @@ impl Progress for Operation<'_> {
             Self::DirectReduce(op) => op.awaits(ring),
             Self::SliceReduce(op) => op.awaits(ring),
             Self::RingReduce(op) => op.awaits(ring),
+            Self::ChainReduce(op) => op.awaits(ring),
             Self::Joint(op) => op.awaits(ring),
             Self::Timed(op) => op.operation.awaits(ring),
         }

@@ -53,6 +53,12 @@ impl Terms {
             Decision::TooShortToShare => {
                 (format!("{bytes} bytes are less than {}", self.slices_in_words(collective)), change("slice_min_bytes"))
             }
+            Decision::CoreByCore => {
+                let row = self.row(collective);
+                let enough =
+                    format!("{bytes} bytes are at least {}, from which on chains pay in {row}", row.chains_from);
+                (format!("each core is shared by several ranks, and {enough}"), change("slice_min_bytes"))
+            }
             Decision::LongEnough => {
                 (format!("{bytes} bytes are at least {}", self.slices_in_words(collective)), change("slice_min_bytes"))
             }

@@ -18,6 +18,7 @@ pub(crate) const MOST_CHUNK_BYTES: usize = 64 * KIB;
 pub(crate) const LEAST_HALVED_BYTES: usize = 8 * KIB;
 
 const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
 const NEVER: usize = usize::MAX;
 
 /// What pays for some ranks in one collective.
@@ -30,6 +31,8 @@ pub(crate) struct Row {
     pub(crate) lent_from: usize,
     /// The form is `slice` from this length on, else `direct`.
     pub(crate) slices_from: usize,
+    /// The form is `chain` from this length on where several ranks share each of few cores.
+    pub(crate) chains_from: usize,
     /// Who reduces in the form `slice`.
     pub(crate) reducers: Reducers,
     /// In that form, while the last cache holds what all send and receive and where all vectors are mapped, each
@@ -66,18 +69,19 @@ use Cores::{Either, Own, Shared};
 use Reducers::{Each, Everybody, RootThroughCells};
 
 #[rustfmt::skip]
-const ROWS: [Row; 10] = [
-    //                              lent_from  slices_from reducers          for_all  chunks
-    row(Bcast,     2..=256, Own,    4 * KIB,   NEVER,      Each,             false,   16),
-    row(Bcast,     2..=256, Shared, 64 * KIB,  NEVER,      Each,             false,   16),
-    row(Reduce,    2..=3,   Own,    4 * KIB,   32 * KIB,   RootThroughCells, false,   2),
-    row(Reduce,    4..=256, Own,    4 * KIB,   8 * KIB,    Each,             false,   2),
-    row(Reduce,    2..=4,   Shared, 16 * KIB,  256 * KIB,  RootThroughCells, false,   2),
-    row(Reduce,    5..=256, Shared, 128 * KIB, 128 * KIB,  RootThroughCells, false,   2),
-    row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   Everybody,        true,    2),
-    row(Allreduce, 3..=256, Own,    4 * KIB,   8 * KIB,    Each,             true,    2),
-    row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   Each,             true,    2),
-    row(Allreduce, 5..=256, Shared, 128 * KIB, 32 * KIB,   Each,             true,    2),
+const ROWS: [Row; 11] = [
+    //                              lent_from  slices_from chains_from reducers          for_all  chunks
+    row(Bcast,     2..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16),
+    row(Bcast,     2..=256, Shared, 64 * KIB,  NEVER,      NEVER,      Each,             false,   16),
+    row(Reduce,    2..=3,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, false,   2),
+    row(Reduce,    4..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             false,   2),
+    row(Reduce,    2..=4,   Shared, 16 * KIB,  256 * KIB,  4 * MIB,    RootThroughCells, false,   2),
+    row(Reduce,    5..=5,   Shared, 128 * KIB, 128 * KIB,  4 * MIB,    RootThroughCells, false,   2),
+    row(Reduce,    6..=256, Shared, 128 * KIB, 128 * KIB,  256 * KIB,  RootThroughCells, false,   2),
+    row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   NEVER,      Everybody,        true,    2),
+    row(Allreduce, 3..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             true,    2),
+    row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   4 * MIB,    Each,             true,    2),
+    row(Allreduce, 5..=256, Shared, 128 * KIB, 32 * KIB,   MIB,        Each,             true,    2),
 ];
 
 #[allow(clippy::too_many_arguments)] // the columns
@@ -87,11 +91,12 @@ const fn row(
     cores: Cores,
     lent_from: usize,
     slices_from: usize,
+    chains_from: usize,
     reducers: Reducers,
     for_all: bool,
     chunks: usize,
 ) -> Row {
-    Row { collective, ranks, cores, lent_from, slices_from, reducers, for_all, chunks }
+    Row { collective, ranks, cores, lent_from, slices_from, chains_from, reducers, for_all, chunks }
 }
 
 impl Row {

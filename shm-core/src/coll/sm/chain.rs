@@ -1,0 +1,268 @@
+//! Reduce and allreduce of long vectors where ranks share cores: the ranks of a core hand a sum on, which stays in that
+//! core's caches, and the root adds up those of all cores. One step a chunk.
+//!
+//! The first rank of a core copies its chunk into its cells; each of the others adds its own there; the root adds its own
+//! to the sums of all cores, into its result or, for allreduce, into its cells, from which all copy. A few chunks
+//! have cells, in turns, for the whole operation, so that the core's cache holds them. So between cores goes one vector
+//! a core, where in slices it is half of all vectors.
+//!
+//! Sums are added up in another order than in the other forms, so it is for operators that commute, and floating-point
+//! results differ in their last bits.
+#![allow(unsafe_code)] // reduces to and from shared memory
+
+use crate::coll::operands::Operands;
+use crate::coll::sm::by_core::{Link, MOST_CORES};
+use crate::coll::sm::chunks::Chunks;
+use crate::coll::sm::fold::fold;
+use crate::coll::sm::{Form, slice};
+use crate::coll::{Poll, Progress, wait_for};
+use crate::copy::cico::{copy, copy_past_caches};
+use crate::error::Result;
+use crate::ring::{Ring, Span};
+use reduce_kernels::{Call, Collective};
+
+/// Chunks that have cells at a time.
+pub(crate) const WINDOW: usize = 8;
+
+/// Along the cores, or in slices if all ranks' vectors are mapped: these are reduced where they are.
+#[derive(Debug)]
+pub(crate) struct Reduce<'a> {
+    call: Call<'a>,
+    stage: Stage<'a>,
+}
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // one is under way at a time
+enum Stage<'a> {
+    News(News),
+    Chain(Chain),
+    Slices(slice::Reduce<'a>),
+}
+
+impl<'a> Reduce<'a> {
+    pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
+        let stage = if ring.terms().may_map {
+            Stage::News(News::new(ring, &call))
+        } else {
+            Stage::Chain(Chain::new(ring, &call))
+        };
+        Self { call, stage }
+    }
+}
+
+impl Progress for Reduce<'_> {
+    fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
+        if let Stage::News(news) = &mut self.stage {
+            wait_for!(news.exchange(ring, &self.call)?);
+            self.stage = if news.operands.all_are_mapped(ring) {
+                // SAFETY: nothing but the news was made of the call, which slices carry out from here on.
+                Stage::Slices(slice::Reduce::new(ring, unsafe { self.call.again() }))
+            } else {
+                Stage::Chain(Chain::new(ring, &self.call))
+            };
+        }
+        match &mut self.stage {
+            Stage::News(_) => unreachable!("they are known"),
+            Stage::Chain(chain) => chain.poll(ring, &self.call),
+            Stage::Slices(slices) => slices.poll(ring),
+        }
+    }
+
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
+        match &self.stage {
+            Stage::News(news) => ring.peers().get(news.next).copied(),
+            Stage::Chain(chain) => chain.awaits(ring, &self.call),
+            Stage::Slices(slices) => slices.awaits(ring),
+        }
+    }
+}
+
+/// What the ranks tell each other of their vectors, in a step of its own.
+#[derive(Debug)]
+struct News {
+    operands: Operands,
+    span: Span,
+    told: bool,
+    /// Index of the peer whose news are looked for next.
+    next: usize,
+}
+
+impl News {
+    fn new(ring: &mut Ring, call: &Call<'_>) -> Self {
+        Self { operands: Operands::new(ring, call, true), span: ring.take(0), told: false, next: 0 }
+    }
+
+    /// Tells, and takes what the others have told; true once all have.
+    fn exchange(&mut self, ring: &mut Ring, call: &Call<'_>) -> Result<bool> {
+        if !self.told {
+            if !ring.may_write(self.span)? {
+                return Ok(false);
+            }
+            self.operands.tell(ring, call, self.span);
+            ring.publish(self.span);
+            self.told = true;
+        }
+        if !ring.published_by_all(self.span, &mut self.next)? {
+            return Ok(false);
+        }
+        self.operands.learn_all(ring, self.span)?;
+        ring.all_have_reached(self.span.step());
+        ring.consumed(self.span.end());
+        Ok(true)
+    }
+}
+
+#[derive(Debug)]
+struct Chain {
+    chunks: Chunks,
+    link: Link,
+    /// Who adds up the sums of all cores.
+    root: usize,
+    /// The first chunk's step, whose cells all chunks use in turns.
+    span: Span,
+    /// Chunks that have this rank's part.
+    summed: usize,
+    /// Index of the sum that is looked for next.
+    next: usize,
+    /// Chunks of whose results this rank needs no more.
+    done: usize,
+    /// Index of the peer that the root of an allreduce sees next to have copied a result.
+    seen: usize,
+}
+
+impl Chain {
+    fn new(ring: &mut Ring, call: &Call<'_>) -> Self {
+        let chunks = Chunks::new(ring, call, Form::Chain);
+        let root = if call.collective == Collective::Reduce { call.root } else { 0 };
+        let window = chunks.number().min(WINDOW) * chunks.bytes(0);
+        let span = ring.take_steps(chunks.number(), window);
+        let link = ring.link(root);
+        Self { chunks, link, root, span, summed: 0, next: 0, done: 0, seen: 0 }
+    }
+
+    fn is_root(&self, ring: &Ring) -> bool {
+        ring.rank() == self.root
+    }
+
+    /// Where `chunk` stands in the cells.
+    fn within(&self, chunk: usize) -> usize {
+        chunk % WINDOW * self.chunks.bytes(0)
+    }
+
+    /// True once nobody needs what stood where `chunk` comes to, in the cells that this rank is the first to write to.
+    fn has_room(&mut self, ring: &mut Ring, call: &Call<'_>, chunk: usize) -> bool {
+        let Some(before) = chunk.checked_sub(WINDOW) else { return true };
+        let end = ring.later(self.span, before).end();
+        if self.is_root(ring) {
+            let is_free = call.collective == Collective::Reduce || ring.consumed_by_all(end, &mut self.seen);
+            self.seen = if is_free { 0 } else { self.seen };
+            return is_free;
+        }
+        !self.link.sums.is_empty() || ring.consumed_by(self.root, end)
+    }
+
+    /// This rank's part of the next chunk; true if it was done.
+    fn sum(&mut self, ring: &mut Ring, call: &Call<'_>) -> Result<bool> {
+        let chunk = self.summed;
+        if chunk == self.chunks.number() {
+            return Ok(false);
+        }
+        let span = ring.later(self.span, chunk);
+        while let Some(sum) = self.link.sums.get(self.next) {
+            if !ring.published(sum.by, span)? {
+                return Ok(false);
+            }
+            self.next += 1;
+        }
+        if !ring.may_write(span)? || !self.has_room(ring, call, chunk) {
+            return Ok(false);
+        }
+        self.add(ring, call, chunk);
+        let is_root = self.is_root(ring);
+        let is_allreduce = call.collective == Collective::Allreduce;
+        if !is_root || is_allreduce {
+            ring.publish(span);
+        }
+        (self.summed, self.next) = (chunk + 1, 0);
+        if is_root && is_allreduce {
+            self.copy_result(ring, call, chunk);
+        }
+        if is_root || !is_allreduce {
+            ring.consumed(span.end());
+            self.done = self.summed;
+        }
+        Ok(true)
+    }
+
+    /// Adds this rank's part of `chunk` to the sums before it.
+    fn add(&self, ring: &mut Ring, call: &Call<'_>, chunk: usize) {
+        let (at, bytes, within) = (self.chunks.offset(chunk), self.chunks.bytes(chunk), self.within(chunk));
+        // SAFETY: in the call's buffer, whose length the chunks were cut from.
+        let own = unsafe { call.send.add(at) };
+        if self.link.sums.is_empty() {
+            // SAFETY: allowed and not yet published; the span has cells for all chunks of a window, of which nobody
+            // needs what stood there.
+            return unsafe { ring.put_cells(self.span, within, own, bytes) };
+        }
+        let cells = |rank| ring.cells(rank, self.span).wrapping_add(within);
+        let to = if self.is_root(ring) && call.collective == Collective::Reduce {
+            // SAFETY: in the call's buffer, which the root has.
+            unsafe { call.recv.add(at) }
+        } else {
+            cells(self.link.into)
+        };
+        let mut from = [own; 1 + MOST_CORES];
+        for (from, sum) in from[1..].iter_mut().zip(&self.link.sums) {
+            *from = cells(sum.at);
+        }
+        if let Some(op) = &call.op {
+            // SAFETY: the sums are published, and nobody writes to them before this rank has: those who have are behind
+            // this chunk, those who follow wait for its flag, and their cells are used again when the root has marked
+            // the step. `to` is the sum that this rank adds to, or the root's result or cells, which nobody
+            // reads before its flag; it may be `own`, and is else apart from all.
+            unsafe { fold(op, call.datatype, to, &from[..=self.link.sums.len()], bytes) };
+        }
+    }
+
+    /// Copies the result of the next chunk, if this rank waits for one and it is there; true if it was.
+    fn take_result(&mut self, ring: &mut Ring, call: &Call<'_>) -> Result<bool> {
+        let span = ring.later(self.span, self.done);
+        if self.done == self.summed || !ring.published(self.root, span)? {
+            return Ok(false);
+        }
+        self.copy_result(ring, call, self.done);
+        ring.consumed(span.end());
+        self.done += 1;
+        Ok(true)
+    }
+
+    fn copy_result(&self, ring: &Ring, call: &Call<'_>, chunk: usize) {
+        // SAFETY: in the call's buffer, which every rank of an allreduce has.
+        let to = unsafe { call.recv.add(self.chunks.offset(chunk)) };
+        let from = ring.cells(self.root, self.span).wrapping_add(self.within(chunk));
+        let copy_out = if ring.terms().is_beyond_caches(call.bytes()) { copy_past_caches } else { copy };
+        // SAFETY: the root has published the result, and writes there again when all have marked the step.
+        unsafe { copy_out(to, from, self.chunks.bytes(chunk)) };
+    }
+
+    fn poll(&mut self, ring: &mut Ring, call: &Call<'_>) -> Result<Poll> {
+        while self.done < self.chunks.number() {
+            wait_for!(self.sum(ring, call)? || self.take_result(ring, call)?);
+        }
+        ring.leave();
+        Ok(Poll::Ready(()))
+    }
+
+    fn awaits(&self, ring: &Ring, call: &Call<'_>) -> Option<usize> {
+        if self.summed == self.chunks.number() {
+            return Some(self.root);
+        }
+        match self.link.sums.get(self.next) {
+            Some(sum) => Some(sum.by),
+            None if self.is_root(ring) => {
+                ring.peers().get(self.seen).copied().filter(|_| call.collective == Collective::Allreduce)
+            }
+            None => Some(self.root),
+        }
+    }
+}
