@@ -123,12 +123,14 @@ fn streaming(testbed: &Testbed, ranks: &str, nodes: &str) -> Running {
 }
 
 /// The process of `rank`.
-fn process(job: &Running, rank: usize) -> Pid {
+#[track_caller]
+fn process(job: &mut Running, rank: usize) -> Pid {
     let is_rank = |pid: &Pid| {
         let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         variables.split(|byte| *byte == 0).any(|variable| variable == format!("PMI_RANK={rank}").as_bytes())
     };
-    job.processes().into_iter().find(is_rank).unwrap()
+    let found = job.processes().into_iter().find(is_rank);
+    found.unwrap_or_else(|| panic!("rank {rank} has gone; standard error:\n{}", job.last_words()))
 }
 
 #[test]
@@ -136,8 +138,8 @@ fn a_rank_that_is_killed_is_named_on_every_node() {
     let Some(testbed) = Testbed::up(3) else { return };
     // Alone on its node; then beside another one.
     for (ranks, victim) in [(3, 1), (4, 1)] {
-        let job = streaming(&testbed, &ranks.to_string(), "3");
-        kill(process(&job, victim), Signal::SIGKILL).unwrap();
+        let mut job = streaming(&testbed, &ranks.to_string(), "3");
+        kill(process(&mut job, victim), Signal::SIGKILL).unwrap();
         let done = job.finish();
         expect_death(&done, ranks, victim);
     }
@@ -171,8 +173,8 @@ fn whoever_dies_of_two_levels_is_named() {
         job.wait_for_lines("streaming", 4);
         (victim, job)
     };
-    let jobs: Vec<(usize, Running)> = (0..4).map(start).collect();
-    jobs.iter().for_each(|(victim, job)| kill(process(job, *victim), Signal::SIGKILL).unwrap());
+    let mut jobs: Vec<(usize, Running)> = (0..4).map(start).collect();
+    jobs.iter_mut().for_each(|(victim, job)| kill(process(job, *victim), Signal::SIGKILL).unwrap());
     jobs.into_iter().for_each(|(victim, job)| expect_death(&job.finish(), 4, victim));
 }
 
@@ -198,8 +200,8 @@ fn a_pulled_cable_between_nodes_of_two_ranks_ends_all_four() {
 
 #[test]
 fn whatever_the_algorithm_a_death_is_named() {
-    with_streams_of_every_algorithm(&[], |jobs| {
-        let victims: Vec<Pid> = jobs.iter().map(|job| process(job, 2)).collect();
+    with_streams_of_every_algorithm(&[], |mut jobs| {
+        let victims: Vec<Pid> = jobs.iter_mut().map(|job| process(job, 2)).collect();
         victims.iter().for_each(|victim| kill(*victim, Signal::SIGKILL).unwrap());
         for (job, victim) in jobs.into_iter().zip(victims) {
             let done = job.finish();

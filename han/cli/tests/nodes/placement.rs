@@ -88,5 +88,5 @@ fn a_cable_can_be_pulled() {
     testbed.command("link", &["1", "down"]);
     assert!(carrier().contains("NO-CARRIER"), "{}", carrier());
     testbed.command("link", &["1", "up"]);
-    eventually("the cable is in again", || carrier().contains("LOWER_UP"));
+    assert!(carrier().contains("LOWER_UP"), "{}", carrier());
 }

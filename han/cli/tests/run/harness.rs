@@ -13,8 +13,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use shm_core::sys::process;
 
-/// After this a test has hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// After this a test has hung, however loaded the machine is.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// What a job that fails a test is given to end by itself.
+const LAST_WORDS: Duration = Duration::from_secs(20);
 
 /// The variable by which a job's processes are found again; they inherit it however they fork.
 const MARK: &str = "HAN_TEST_MARK";
@@ -96,16 +98,47 @@ impl Running {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Waits for `count` lines on standard output that are `text`, and forgets the others.
+    /// Waits for `count` lines on standard output that are `text`, and forgets the others. If they do not come, all that
+    /// the job has said is told.
+    #[track_caller]
     pub(crate) fn wait_for_lines(&mut self, text: &'static str, count: usize) {
         let stdout = BufReader::new(self.child.stdout.take().unwrap());
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
-            let mut lines = stdout.lines().map_while(Result::ok);
-            let _ = sender.send(lines.by_ref().filter(|line| line == text).take(count).count());
-            lines.for_each(drop);
+            // Ends with the job, or because nobody listens any more.
+            stdout.lines().map_while(Result::ok).take_while(|line| sender.send(line.clone()).is_ok()).for_each(drop);
         });
-        assert_eq!(receiver.recv_timeout(PATIENCE), Ok(count), "of the lines {text:?}");
+        let (mut missing, mut others, give_up) = (count, Vec::new(), Instant::now() + PATIENCE);
+        while missing > 0 {
+            match receiver.recv_timeout(give_up.saturating_duration_since(Instant::now())) {
+                Ok(line) if line == text => missing -= 1,
+                Ok(line) => others.push(line),
+                Err(why) => panic!(
+                    "{missing} of {count} lines {text:?} are missing ({why}); standard output: {others:#?}; standard error:\n{}",
+                    self.last_words()
+                ),
+            }
+        }
+        thread::spawn(move || receiver.into_iter().for_each(drop));
+    }
+
+    /// Ends the job if it still goes on; what it had said on standard error.
+    pub(crate) fn last_words(&mut self) -> String {
+        let Some(mut stderr) = self.child.stderr.take() else { return "(read elsewhere)".to_owned() };
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = stderr.read_to_end(&mut text);
+            sender.send(String::from_utf8_lossy(&text).into_owned())
+        });
+        // A job whose output has ended is about to end, and may be explaining why.
+        receiver
+            .recv_timeout(LAST_WORDS)
+            .or_else(|_| {
+                self.processes().into_iter().for_each(|pid| drop(kill(pid, Signal::SIGKILL)));
+                receiver.recv()
+            })
+            .unwrap_or_default()
     }
 
     /// Waits for the launcher and checks that nothing is left at that moment.
@@ -144,8 +177,7 @@ impl Running {
         let mut stderr = self.child.stderr.take().unwrap();
         self.child.wait().unwrap();
         eventually("the job's processes are gone", || processes(&self.mark.0).is_empty());
-        let mut text = String::new();
-        let _ = stderr.read_to_string(&mut text);
+        let _ = stderr.read_to_end(&mut Vec::new());
     }
 }
 
