@@ -343,7 +343,7 @@ fn operations_with_one_root_and_a_barrier_behind_each() {
 fn cells_that_a_root_has_filled_are_used_again_by_its_peers() {
     let mut settings = heap();
     settings.single_copy = Single::Never;
-    settings.timeout_s = 30.0;
+    settings.timeout_s = 200.0;
     ranks(33, &settings, |comm, _| {
         let rank = comm.rank();
         for root in [0, 32, 7] {
@@ -402,7 +402,7 @@ fn operators_that_do_not_commute_keep_rank_order_in_every_form() {
 fn a_root_that_has_gone_on_keeps_no_receiver() {
     let mut settings = heap();
     settings.form = Some(Form::Joint);
-    settings.timeout_s = 20.0;
+    settings.timeout_s = 200.0;
     for size in [2, 4] {
         let received = Barrier::new(size);
         ranks(size, &settings, |comm, _| {

@@ -50,7 +50,7 @@ fn run(method: &str) {
     for (form, &size) in FORMS.iter().flat_map(|(form, sizes)| sizes.iter().map(move |size| (form, size))) {
         let settings = format!("{copies},{form}");
         let output = Command::new(env!("CARGO_BIN_EXE_han"))
-            .args(["run", "-n", &size.to_string(), "--timeout", "200", "--"])
+            .args(["run", "-n", &size.to_string(), "--timeout", "1000", "--"])
             .arg(env::current_exe().unwrap())
             .args(["play_a_rank", "--exact", "--ignored", "--nocapture", "--quiet"])
             .envs([(ROLE, "1"), ("HAN_SET", &settings)])

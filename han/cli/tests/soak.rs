@@ -56,7 +56,7 @@ fn soak(ranks: usize, nodes: usize, operations: usize, settings: &[&str]) {
         let seed = (seed + series as u64).to_string();
         println!("{SEED}={seed} {OPERATIONS}={operations} HAN_SET={settings}");
         let output = Command::new(env!("CARGO_BIN_EXE_han"))
-            .args(["run", "-n", &ranks.to_string(), "--nodes", &nodes.to_string(), "--timeout", "300", "--"])
+            .args(["run", "-n", &ranks.to_string(), "--nodes", &nodes.to_string(), "--timeout", "1000", "--"])
             .arg(env::current_exe().unwrap())
             .args(["play_a_rank", "--exact", "--ignored", "--nocapture", "--quiet"])
             .envs([(RANK_ROLE, "1"), (SEED, &seed), (OPERATIONS, &operations)])

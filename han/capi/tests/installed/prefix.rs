@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 
 /// What a program is given to end; only a hang takes so long.
 const TIMEOUT_SECONDS: &str = "300";
+/// What the others are given to end after a failure.
+const GRACE_SECONDS: &str = "120";
 
 pub(crate) fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -94,10 +96,10 @@ pub(crate) fn compile_shared(compiler: &str, file: &str, name: &str, flags: &[&s
     compile(compiler, file, name, flags, &pkg_config(&["--cflags", "--libs"]))
 }
 
-/// `han run -n RANKS -- PROGRAM ARGUMENTS`.
+/// `han run -n RANKS -- PROGRAM ARGUMENTS`; however slow they are, survivors of a failure say what they saw.
 pub(crate) fn han_run(ranks: usize, program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(prefix().join("bin/han"));
-    command.args(["run", "-n", &ranks.to_string(), "--timeout", TIMEOUT_SECONDS, "--"]);
+    command.args(["run", "-n", &ranks.to_string(), "--timeout", TIMEOUT_SECONDS, "--grace", GRACE_SECONDS, "--"]);
     command.arg(program).args(arguments);
     command
 }

@@ -49,6 +49,10 @@ pub(crate) struct Args {
     /// End the job after S seconds, with exit code 124
     #[arg(long, value_name = "S", value_parser = seconds)]
     timeout: Option<Duration>,
+    /// Wait S seconds after a failure for the other ranks to end by themselves (3, over several nodes 12, after an
+    /// abort 0.5)
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    grace: Option<Duration>,
     /// Begin every line of output with the rank that wrote it
     #[arg(long)]
     label: bool,
@@ -69,6 +73,7 @@ impl Args {
         words.push(format!("--bind={}", self.bind));
         words.extend(self.node_exec.iter().map(|prefix| format!("--node-exec={prefix}")));
         words.extend(self.timeout.iter().map(|timeout| format!("--timeout={}", timeout.as_secs_f64())));
+        words.extend(self.grace.iter().map(|grace| format!("--grace={}", grace.as_secs_f64())));
         words.extend(self.label.then(|| "--label".to_owned()));
         words.push("--".to_owned());
         words.into_iter().map(OsString::from).chain(self.command.iter().cloned()).collect()
@@ -150,6 +155,8 @@ mod tests {
             "none",
             "--timeout",
             "1.5",
+            "--grace",
+            "2.5",
             "--label",
             "--node-exec",
             "env 'A={node} x'",

@@ -54,7 +54,12 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
         hung_up: Vec::new(),
         asked_to_end: None,
         timeout: args.timeout.unwrap_or_default(),
-        survivor_grace: if args.nodes > 1 { job::SURVIVOR_GRACE_OVER_NODES } else { job::SURVIVOR_GRACE },
+        survivor_grace: args.grace.unwrap_or(if args.nodes > 1 {
+            job::SURVIVOR_GRACE_OVER_NODES
+        } else {
+            job::SURVIVOR_GRACE
+        }),
+        abort_grace: args.grace.unwrap_or(job::ABORT_GRACE),
     };
     while supervisor.job.running().next().is_some() {
         if supervisor.step()? == Flow::EndNow {
@@ -85,6 +90,7 @@ struct Supervisor {
     timeout: Duration,
     /// How long survivors of a failure may take to report it themselves.
     survivor_grace: Duration,
+    abort_grace: Duration,
 }
 
 #[derive(PartialEq, Eq)]
@@ -158,7 +164,7 @@ impl Supervisor {
                 self.links.close(rank);
                 // An abort is never a success.
                 let code = u8::try_from(code & 0xff).ok().filter(|code| *code != 0).unwrap_or(1);
-                self.fail(code, job::ABORT_GRACE, &format!("{name} aborted the job with code {code}"));
+                self.fail(code, self.abort_grace, &format!("{name} aborted the job with code {code}"));
             }
         }
     }

@@ -130,7 +130,7 @@ fn a_rank_that_ends_without_a_word_is_not_waited_for_in_silence() {
     let script = format!("[ $OMPI_COMM_WORLD_RANK = 1 ] || exec {}", hello());
     let words = ["sh", "-c", &script].map(str::to_owned);
     let job = Launcher::open_mpi(DEBIAN).job(3, &words);
-    let done = job.env("HAN_WATCHDOG", "0.5").env("HAN_SET", "timeout_s=2").finish();
+    let done = job.env("HAN_WATCHDOG", "0.5").env("HAN_SET", "timeout_s=20").finish();
     assert_ne!(done.code, 0, "{done:#?}");
     let waited = "at the start for the other ranks of 3; under PMIx one that has ended without a word";
     // That the wait is given up may come too late: mpirun ends the job with the first rank that fails, and drops the rest.

@@ -8,7 +8,7 @@ use crate::testbed::Testbed;
 
 /// `-n RANKS --nodes NODES`, and the prefix of a testbed, if there is one.
 fn options<'a>(shape: &[&'a str; 2], prefix: Option<&'a str>) -> Vec<&'a str> {
-    let mut options = vec!["--timeout", "100", "-n", shape[0], "--nodes", shape[1]];
+    let mut options = vec!["--timeout", "250", "-n", shape[0], "--nodes", shape[1]];
     options.extend(prefix.iter().flat_map(|prefix| ["--node-exec", *prefix]));
     options
 }

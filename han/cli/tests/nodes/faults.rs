@@ -253,7 +253,7 @@ fn ranks_of_a_node_that_call_different_collectives_are_named() {
     for some in pairs.chunks(AT_ONCE) {
         let start = |(number, (own, others)): &(usize, (&'static str, &'static str))| {
             let role = format!("differ {} {} {own} {others}", number % 4, [3, 30_000][number / 4 % 2]);
-            let job = ranks::job(&["-n", "4", "--nodes", "2", "--timeout", "60"], &role);
+            let job = ranks::job(&["-n", "4", "--nodes", "2", "--timeout", "250"], &role);
             ([*own, *others], job.env("HAN_SET", "segment_bytes=16384").start())
         };
         let jobs: Vec<_> = some.iter().map(start).collect();

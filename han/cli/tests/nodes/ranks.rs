@@ -9,11 +9,11 @@ use crate::harness::Job;
 
 const ROLE: &str = "HAN_TEST_ROLE";
 
-/// `han run OPTIONS` of ranks that play `role`.
+/// `han run OPTIONS` of ranks that play `role`; however slow they are, they report what became of the others.
 pub(crate) fn job(options: &[&str], role: &str) -> Job {
     let own = env::current_exe().unwrap();
     let program = [own.to_str().unwrap(), "ranks::play_a_role", "--exact", "--ignored", "--nocapture", "--quiet"];
-    Job::new(&[options, &["--"], &program].concat()).env(ROLE, role)
+    Job::new(&[&["--grace", "120"], options, &["--"], &program].concat()).env(ROLE, role)
 }
 
 /// Tells the test what happened on this rank.

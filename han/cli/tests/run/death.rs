@@ -11,6 +11,8 @@ use crate::harness::{Running, children, eventually};
 use crate::ranks;
 
 const RANKS: usize = 3;
+/// However slow they are, survivors say what they saw.
+const OPTIONS: [&str; 4] = ["-n", "3", "--grace", "120"];
 
 /// The ranks' processes, by rank.
 fn rank_pids(job: &Running) -> Vec<Pid> {
@@ -28,7 +30,7 @@ fn files_in_dev_shm() -> Vec<String> {
 #[test]
 fn a_rank_killed_at_any_moment_ends_the_job() {
     for run in 0..20 {
-        let job = ranks::job(&["-n", &RANKS.to_string()], "allreduce").start();
+        let job = ranks::job(&OPTIONS, "allreduce").start();
         let (victim, pids) = (run % RANKS, rank_pids(&job));
         thread::sleep(Duration::from_micros(500 * (run * run) as u64));
         kill(pids[victim], Signal::SIGKILL).unwrap();
@@ -41,7 +43,7 @@ fn a_rank_killed_at_any_moment_ends_the_job() {
 
 #[test]
 fn survivors_name_the_rank_that_was_killed() {
-    let mut job = ranks::job(&["-n", &RANKS.to_string()], "allreduce").start();
+    let mut job = ranks::job(&OPTIONS, "allreduce").start();
     job.wait_for_lines("working", RANKS);
     let pids = rank_pids(&job);
     kill(pids[1], Signal::SIGKILL).unwrap();

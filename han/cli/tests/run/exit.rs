@@ -30,22 +30,29 @@ fn a_killed_rank_is_told_by_its_signal() {
 #[test]
 fn survivors_may_report_their_own_error() {
     let script = "[ $PMI_RANK = 2 ] && kill -9 $$; sleep 0.3; echo rank $PMI_RANK saw it >&2; exit 5";
-    let done = Job::script(&["-n", "3"], script).finish();
+    let done = Job::script(&["-n", "3", "--grace", "120"], script).finish();
     done.expect(137, &["rank 2 (pid ", "rank 0 saw it\n", "rank 1 saw it\n"]);
     assert!(!done.stderr.contains("SIGTERM"), "{done:?}");
 }
 
 #[test]
 fn survivors_that_ignore_sigterm_are_killed() {
-    let script = "[ $PMI_RANK = 0 ] && exit 4; trap '' TERM; while :; do sleep 0.1; done";
-    Job::script(&["-n", "2"], script).finish().expect(4, &["ending rank 1 by SIGTERM", "killing rank 1"]);
+    // Rank 0 fails when the other one ignores the signal.
+    let directory = tempfile::tempdir().unwrap();
+    let ready = directory.path().join("ready").display().to_string();
+    let script = "if [ $PMI_RANK = 0 ]; then until [ -e $READY ]; do sleep 0.05; done; exit 4; fi; \
+                  trap '' TERM; : > $READY; while :; do sleep 0.1; done";
+    Job::script(&["-n", "2"], script)
+        .env("READY", &ready)
+        .finish()
+        .expect(4, &["ending rank 1 by SIGTERM", "killing rank 1"]);
 }
 
 #[test]
 fn timeout_names_the_ranks_that_were_still_running() {
     let script = "[ $PMI_RANK = 1 ] && exit 0; sleep 300";
-    let done = Job::script(&["-n", "4", "--timeout", "0.5"], script).finish();
-    done.expect(124, &["--timeout of 0.5 s; ranks 0, 2-3 were still running"]);
+    let done = Job::script(&["-n", "4", "--timeout", "20"], script).finish();
+    done.expect(124, &["--timeout of 20 s; ranks 0, 2-3 were still running"]);
     Job::script(&["-n", "1", "--timeout", "600"], "exit 0").finish().expect(0, &[]);
 }
 

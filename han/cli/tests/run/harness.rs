@@ -135,7 +135,9 @@ impl Running {
         receiver
             .recv_timeout(LAST_WORDS)
             .or_else(|_| {
-                self.processes().into_iter().for_each(|pid| drop(kill(pid, Signal::SIGKILL)));
+                for pid in self.processes() {
+                    let _ = kill(pid, Signal::SIGKILL);
+                }
                 receiver.recv()
             })
             .unwrap_or_default()

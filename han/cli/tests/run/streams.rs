@@ -61,7 +61,7 @@ fn on_a_terminal(options: &str, script: &str) -> (Running, ChildStdin) {
 #[test]
 fn what_is_typed_reaches_rank_0() {
     let program = r#"[ $PMI_RANK = 1 ] || { read line; echo "rank 0 got <$line>"; }"#;
-    let (job, mut keyboard) = on_a_terminal("-n 2 --timeout 60", program);
+    let (job, mut keyboard) = on_a_terminal("-n 2 --timeout 250", program);
     keyboard.write_all(b"hello there\n").unwrap();
     let done = job.finish();
     assert!(done.stdout.contains("rank 0 got <hello there>"), "{done:?}");
@@ -73,7 +73,7 @@ fn control_c_reaches_every_rank_once() {
     // Rank 0 may end only after both have counted; a second signal would come at once.
     let program = r#"trap "echo rank \$PMI_RANK interrupted; n=1" INT; echo ready; \
                      while [ -z "$n" ]; do sleep 0.05; done; sleep 0.3"#;
-    let (mut job, mut keyboard) = on_a_terminal("-n 2 --timeout 60", program);
+    let (mut job, mut keyboard) = on_a_terminal("-n 2 --timeout 250", program);
     let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.by_ref().filter(|line| line.contains("ready")).take(2).count(), 2);
     keyboard.write_all(b"\x03").unwrap();

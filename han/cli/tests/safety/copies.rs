@@ -21,11 +21,11 @@ const COUNT: usize = 2 << 20;
 /// Copy methods, and the settings under which collectives use them, in every form that they take. A limit
 /// on waiting turns a hang into a report that no test expects.
 const METHODS: [(&str, &str); 5] = [
-    ("shared", "single_copy=if_shared,timeout_s=30"),
-    ("shared", "single_copy=if_shared,assume_own_cores=1,spins=1,slice_min_bytes=0,timeout_s=30"),
-    ("cma", "methods=cma,single_copy=by_kernel,timeout_s=30"),
-    ("cma", "single_copy=by_kernel,slice_min_bytes=0,assume_own_cores=1,spins=1,timeout_s=30"),
-    ("cico", "methods=cico,chunk_bytes=4096,timeout_s=30"),
+    ("shared", "single_copy=if_shared,timeout_s=200"),
+    ("shared", "single_copy=if_shared,assume_own_cores=1,spins=1,slice_min_bytes=0,timeout_s=200"),
+    ("cma", "methods=cma,single_copy=by_kernel,timeout_s=200"),
+    ("cma", "single_copy=by_kernel,slice_min_bytes=0,assume_own_cores=1,spins=1,timeout_s=200"),
+    ("cico", "methods=cico,chunk_bytes=4096,timeout_s=200"),
 ];
 
 /// A vector that lives as long as the process, so that an operation may outlive everything else.
@@ -161,7 +161,7 @@ pub(crate) fn unmap(collective: &str) -> Result<()> {
 fn a_buffer_that_its_owner_unmaps_is_an_error_on_all_ranks() {
     for collective in ["bcast", "reduce"] {
         let job = roles::job(3, &format!("unmap {collective}"));
-        let done = finish(job.env("HAN_SET", "methods=cma,single_copy=by_kernel,timeout_s=30"));
+        let done = finish(job.env("HAN_SET", "methods=cma,single_copy=by_kernel,timeout_s=200"));
         done.expect(3, &["nothing is mapped there at 0x", "must stay allocated until the collective has completed"]);
         all_say(&done, &[0, 1, 2], "memory of rank 0 (pid ");
         let reports = reports(&done);
@@ -241,7 +241,7 @@ pub(crate) fn refuse(how: &str, collective: &str) -> Result<()> {
 fn reading_that_is_forbidden_to_one_rank_half_way_is_an_error_on_all() {
     for collective in ["bcast", "allreduce"] {
         let job = roles::job(3, &format!("refuse reads {collective}"));
-        let done = finish(job.env("HAN_SET", "methods=cma,single_copy=by_kernel,timeout_s=30"));
+        let done = finish(job.env("HAN_SET", "methods=cma,single_copy=by_kernel,timeout_s=200"));
         done.expect(3, &["process_vm_readv is refused (EPERM)", "; found by rank 1 (pid "]);
         all_say(&done, &[0, 1, 2], "memory of rank ");
     }
@@ -250,11 +250,11 @@ fn reading_that_is_forbidden_to_one_rank_half_way_is_an_error_on_all() {
 /// Nobody may read one rank's memory any more; nor map it, where it was not mapped before.
 #[test]
 fn an_owner_that_closes_itself_half_way_is_an_error_on_all() {
-    let by_kernel = "methods=cma,single_copy=by_kernel,timeout_s=30";
+    let by_kernel = "methods=cma,single_copy=by_kernel,timeout_s=200";
     for (how, set, part) in [
         ("owner", by_kernel, "process_vm_readv is refused (EPERM)"),
-        ("map", "methods=shared,timeout_s=30", "Permission denied"),
-        ("map", "timeout_s=30", "process_vm_readv is refused (EPERM)"),
+        ("map", "methods=shared,timeout_s=200", "Permission denied"),
+        ("map", "timeout_s=200", "process_vm_readv is refused (EPERM)"),
     ] {
         let done = finish(roles::job(3, &format!("refuse {how} bcast")).env("HAN_SET", set));
         done.expect(3, &[part, "; found by rank "]);

@@ -59,7 +59,7 @@ fn within_a_collective() {
 
 #[test]
 fn a_rank_that_leaves_without_its_process_ending() {
-    let done = finish(roles::job(2, "leave").env("HAN_SET", "timeout_s=10"));
+    let done = finish(roles::job_with_grace(2, "leave", "3").env("HAN_SET", "timeout_s=200"));
     assert_eq!(done.code, 3, "{done:#?}");
     let reports = reports(&done);
     assert!(reports[0].2.starts_with("rank 1 (pid "), "{done:#?}");

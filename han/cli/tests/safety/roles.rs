@@ -19,11 +19,16 @@ pub(crate) fn program() -> Vec<String> {
     std::iter::once(own).chain(words.map(str::to_owned)).collect()
 }
 
-/// `han run -n SIZE` of ranks that play `role`.
+/// `han run -n SIZE` of ranks that play `role`; however slow they are, they report what became of the others.
 pub(crate) fn job(size: usize, role: &str) -> Job {
+    job_with_grace(size, role, "120")
+}
+
+/// The same where a rank does not end by itself: `han run` ends it after `grace` seconds.
+pub(crate) fn job_with_grace(size: usize, role: &str, grace: &str) -> Job {
     let (size, program) = (size.to_string(), program());
-    let words: Vec<&str> = ["-n", &size, "--"].into_iter().chain(program.iter().map(String::as_str)).collect();
-    Job::new(&words).env(ROLE, role)
+    let words = ["-n", &size, "--grace", grace, "--"].into_iter().chain(program.iter().map(String::as_str));
+    Job::new(&words.collect::<Vec<_>>()).env(ROLE, role)
 }
 
 /// Tells the test what happened on this rank.
@@ -77,7 +82,7 @@ fn leave() -> Result<()> {
             drop(context.world().ibarrier()?);
         }
         drop(context);
-        thread::sleep(Duration::from_secs(60));
+        thread::sleep(Duration::from_secs(600));
         return Ok(());
     }
     context.world().barrier()?;

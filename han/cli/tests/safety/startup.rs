@@ -39,7 +39,7 @@ fn wrong_variables_are_answered_with_what_is_valid() {
 fn settings_that_differ_between_ranks_are_refused_with_both_values() {
     let program = roles::program().iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let script = format!("HAN_SET=chunk_bytes=$((8192 + 8192 * PMI_RANK)) exec {program}");
-    let job = Job::script(&["-n", "2"], &script).env("HAN_TEST_ROLE", "hello");
+    let job = Job::script(&["-n", "2", "--grace", "120"], &script).env("HAN_TEST_ROLE", "hello");
     refused(job, &["settings differ", "rank 0 has", "chunk_bytes=8192 ", "rank 1 has", "chunk_bytes=16384 "]);
 }
 
@@ -65,7 +65,9 @@ fn with_dev_shm(size: &str, role: &str) -> Option<Command> {
     );
     let script = format!("{mount} && exec \"$0\" \"$@\"");
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_han"), "run", "-n2", "--"]).args(roles::program());
+    command
+        .args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_han"), "run", "-n2", "--grace", "120", "--"])
+        .args(roles::program());
     command.env("HAN_TEST_ROLE", role);
     Some(command)
 }

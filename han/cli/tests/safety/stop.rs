@@ -35,7 +35,7 @@ fn the_watchdog_names_a_stopped_rank_and_what_waits_for_it() {
 
 #[test]
 fn a_wait_that_exceeds_the_timeout_ends_the_job_on_all_ranks() {
-    let done = finish(roles::job(3, "deadlock").env("HAN_SET", "timeout_s=2"));
+    let done = finish(roles::job(3, "deadlock").env("HAN_SET", "timeout_s=20"));
     done.expect(3, &[]);
     let reports = reports(&done);
     assert_eq!(reports.len(), 3, "{done:#?}");

@@ -10,9 +10,9 @@ use crate::harness::Job;
 
 const ROLE: &str = "HAN_TEST_ROLE";
 
-/// `han run OPTIONS` of ranks that play `role` and record to `file`.
+/// `han run OPTIONS` of ranks that play `role` and record to `file`, however slow those are that survive a failure.
 pub(crate) fn job(options: &[&str], role: &str, file: &Path) -> Job {
-    Job::new(&[options, &["--"], &program().each_ref().map(String::as_str)].concat())
+    Job::new(&[&["--grace", "120"], options, &["--"], &program().each_ref().map(String::as_str)].concat())
         .env(ROLE, role)
         .env("HAN_TRACE", file.to_str().unwrap())
 }

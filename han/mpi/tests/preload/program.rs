@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Seconds that a program is given; only a hang takes so long.
-const TIMEOUT_SECONDS: &str = "120";
+const TIMEOUT_SECONDS: &str = "300";
 
 /// Compiles `tests/c/FILE` for Debian's MPICH.
 pub(crate) fn compile(file: &str, flags: &[&str]) -> PathBuf {
