@@ -57,6 +57,9 @@ pub struct Record {
     pub machine: String,
     /// How many cores.
     pub cores: usize,
+    /// Whether the scheduler's autogroups were off while nodes were up.
+    #[serde(default)]
+    pub groups_off: bool,
     /// What the machine can do.
     pub limits: Vec<Limit>,
     /// What went wrong.
@@ -81,10 +84,11 @@ impl Record {
     /// It cannot be written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = format!(
-            "{{\"date\":{},\"machine\":{},\"cores\":{},\n\"limits\":{},\n\"failures\":{},\n\"cells\":{}}}\n",
+            "{{\"date\":{},\"machine\":{},\"cores\":{},\"groups_off\":{},\n\"limits\":{},\n\"failures\":{},\n\"cells\":{}}}\n",
             serde_json::to_string(&self.date)?,
             serde_json::to_string(&self.machine)?,
             self.cores,
+            self.groups_off,
             lines(&self.limits)?,
             lines(&self.failures)?,
             lines(&self.cells)?

@@ -13,6 +13,7 @@ use crate::ratios::{self, Group, Line, Series};
 use crate::record::Record;
 use crate::table::{Table, bytes_text, us_text};
 use crate::targets::{self, Bounds};
+use crate::testbed;
 
 /// Writes `FILE.md` and the plots in the directory `FILE/` for the measurements in `FILE.json`; gives the
 /// page's path.
@@ -44,6 +45,9 @@ pub fn write(record: &Record, file: &Path) -> Result<PathBuf> {
 pub fn markdown(record: &Record, groups: &BTreeMap<Group, Vec<Series>>, plots: &BTreeMap<Group, String>) -> String {
     let mut text = format!("# {}, {}\n\n", record.date, record.machine);
     text += &format!("Microseconds an operation; `benches/README.md` says how to read this. {}.\n", states(record));
+    if record.groups_off {
+        text += &format!("{}.\n", testbed::GROUPS_OFF);
+    }
     text += &misses(record, groups);
     for (group, series) in groups {
         for han in series.iter().filter(|series| series.is_han()) {

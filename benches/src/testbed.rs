@@ -7,6 +7,18 @@ use std::process::{Child, Command, Stdio};
 use crate::Result;
 use crate::network::Network;
 
+/// Where the kernel's scheduler is told whether sessions share the cores, or all processes.
+const AUTOGROUPS: &str = "/proc/sys/kernel/sched_autogroup_enabled";
+
+/// What tables of times over nodes say of the scheduler.
+pub const GROUPS_OFF: &str = "Over nodes the scheduler's autogroups were off";
+
+/// Whether this kernel has autogroups, so that [`Testbed::up_to_measure`] switches them off.
+#[must_use]
+pub fn has_groups() -> bool {
+    Path::new(AUTOGROUPS).exists()
+}
+
 /// The variable by which the script knows the testbed that is meant.
 pub const NAME_VARIABLE: &str = "HAN_TESTBED";
 
@@ -24,9 +36,22 @@ impl Testbed {
     /// # Errors
     /// What the script says: network namespaces need root and a few tools.
     pub fn up(script: &Path, network: Network) -> Result<Self> {
+        Self::hold(script, network, &[])
+    }
+
+    /// The same with the scheduler's autogroups off, as long as it is up: else ranks whose launchers start a session a
+    /// node spin beside those that they wait for.
+    ///
+    /// # Errors
+    /// As of [`Self::up`].
+    pub fn up_to_measure(script: &Path, network: Network) -> Result<Self> {
+        Self::hold(script, network, &["--groups", "off"])
+    }
+
+    fn hold(script: &Path, network: Network, options: &[&str]) -> Result<Self> {
         let name = format!("bench-peers-{}", std::process::id());
         let mut command = Command::new(script);
-        command.args(["hold", &network.nodes.to_string(), "--name", &name]);
+        command.args(["hold", &network.nodes.to_string(), "--name", &name]).args(options);
         if let Some(rate) = network.rate.for_tc() {
             command.args(["--rate", &rate]);
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use benches::applications::{self, Times};
 use benches::contestants::{self, Contestant, Places};
 use benches::network::{Network, Rate};
-use benches::testbed::Testbed;
+use benches::testbed::{self, Testbed};
 use benches::{Result, machine};
 use clap::Parser;
 
@@ -88,7 +88,7 @@ fn compare(args: &Args) -> Result<()> {
     let mut all = Vec::new();
     for round in 0..args.rounds {
         for network in networks(args) {
-            let testbed = network.map(|network| Testbed::up(&places.testbed, network)).transpose()?;
+            let testbed = network.map(|network| Testbed::up_to_measure(&places.testbed, network)).transpose()?;
             let ranks = usize::from(args.ppn) * network.map_or(1, |network| network.nodes);
             for application in applications::ALL {
                 for contestant in contestants(args, &places, ranks, network.is_some()) {
@@ -167,7 +167,10 @@ fn finish(args: &Args, all: &[Times]) -> Result<()> {
     print!("{tables}");
     if let Some(file) = &args.save {
         fs::write(file, serde_json::to_string_pretty(all)? + "\n")?;
-        let head = format!("# Applications, {}, {}\n\n", machine::date()?, machine::name());
+        let mut head = format!("# Applications, {}, {}\n\n", machine::date()?, machine::name());
+        if testbed::has_groups() && all.iter().any(|times| times.network.is_some()) {
+            head += &format!("{}.\n\n", testbed::GROUPS_OFF);
+        }
         fs::write(file.with_extension("md"), head + &tables)?;
     }
     Ok(())

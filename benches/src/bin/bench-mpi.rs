@@ -13,7 +13,7 @@ use benches::contestants::{self, Contestant, Job, Library, Places};
 use benches::job::{Style, Task, world};
 use benches::network::Network;
 use benches::table::{Table, bytes_text, median, us_text};
-use benches::testbed::Testbed;
+use benches::testbed::{self, Testbed};
 use benches::{Result, job, machine};
 use clap::Parser;
 
@@ -99,6 +99,9 @@ fn compare(args: &Args) -> Result<()> {
         return Err(format!("there is no {}: run `make build`", library.display()).into());
     }
     println!("# MPI programs with libhan_mpi.so, {}, {}", machine::date()?, machine::name());
+    if args.nodes > 1 && testbed::has_groups() {
+        println!("\n{}.", testbed::GROUPS_OFF);
+    }
     for library_of in libraries(&args.mpis)? {
         if !places.programs.join(library_of.word()).exists() {
             eprintln!("bench-mpi: {} is left out: benches/build-collbench.sh has found none", library_of.name());
@@ -106,7 +109,7 @@ fn compare(args: &Args) -> Result<()> {
         }
         for (ranks, network) in worlds(args)? {
             let task = task(args, ranks, network);
-            let testbed = network.map(|network| Testbed::up(&places.testbed, network)).transpose()?;
+            let testbed = network.map(|network| Testbed::up_to_measure(&places.testbed, network)).transpose()?;
             let preload = format!("LD_PRELOAD={}", library.display());
             let times = measure(args, &places, library_of, &task, &preload, testbed.as_ref());
             println!("\n## {} on {}\n\n{}", library_of.name(), world(ranks, network.as_ref()), table(&times));

@@ -16,6 +16,7 @@ use benches::machine;
 use benches::network::{Network, Rate};
 use benches::plan::Plan;
 use benches::record::Record;
+use benches::testbed;
 use benches::{Result, ratios, report};
 use clap::Parser;
 
@@ -158,7 +159,8 @@ impl Args {
         let names = std::iter::once(first.clone()).chain((2..).map(|number| format!("{first}-{number}")));
         let free = names.map(|name| directory.join(name + ".json")).find(|file| !file.exists());
         let file = free.unwrap_or_else(|| directory.join("record.json"));
-        Ok((file, Record { date, machine, cores: machine::cores(), ..Record::default() }))
+        let groups_off = !self.nodes.is_empty() && testbed::has_groups();
+        Ok((file, Record { date, machine, cores: machine::cores(), groups_off, ..Record::default() }))
     }
 }
 

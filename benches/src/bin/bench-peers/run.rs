@@ -146,7 +146,8 @@ impl<'a> Run<'a> {
     fn enter(&mut self, network: Option<Network>) -> Result<()> {
         if self.testbed.as_ref().map(|testbed| testbed.network) != network {
             self.testbed = None;
-            self.testbed = network.map(|network| Testbed::up(&self.places.testbed, network)).transpose()?;
+            let up = |network| Testbed::up_to_measure(&self.places.testbed, network);
+            self.testbed = network.map(up).transpose()?;
         }
         Ok(())
     }
