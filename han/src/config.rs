@@ -52,7 +52,7 @@ pub struct Config {
     /// `HAN_TUNING`: a file of measured choices for collectives over several nodes.
     pub tuning: Option<Arc<Source>>,
     /// A sentence for each variable that is almost one of those above.
-    pub(crate) misspelled: Vec<String>,
+    misspelled: Vec<String>,
     /// Where each value comes from, by variable or key; what is not here is a default.
     origins: Vec<(String, String)>,
 }
@@ -131,6 +131,12 @@ impl Config {
             config.set_all(&value)?;
         }
         Ok(config)
+    }
+
+    /// A sentence for each variable of the environment that is almost one of this library's, and has no effect.
+    #[must_use]
+    pub fn misspelled(&self) -> &[String] {
+        &self.misspelled
     }
 
     /// Applies `key=value,...`, as in `HAN_SET` and `--set`.

@@ -113,7 +113,7 @@ impl Context {
         }
         let world = Communicator::new(world, Rc::clone(&inner));
         if inner.config.log >= LogLevel::Warn && world.rank() == 0 {
-            inner.config.misspelled.iter().for_each(|sentence| eprintln!("han: {sentence}"));
+            inner.config.misspelled().iter().for_each(|sentence| eprintln!("han: {sentence}"));
         }
         if inner.config.log >= LogLevel::Info && world.rank() == 0 {
             eprint!("han: {}", world.describe());

@@ -494,6 +494,70 @@ mod tests {
     }
 
     #[test]
+    fn a_form_that_cannot_carry_the_call_says_why() {
+        let told = |form: &str, change: &dyn Fn(&mut Circumstances), question: Question| {
+            let mut here = circumstances(3, true);
+            here.settings.set("form", form).expect("a form");
+            change(&mut here);
+            let answer = here.explain(question);
+            point(&answer, "form").clone()
+        };
+        let reproducible = |here: &mut Circumstances| here.settings.reproducible = true;
+        let unreached = |here: &mut Circumstances| here.everywhere = false;
+        let never = |here: &mut Circumstances| here.settings.set("single_copy", "never").expect("a way");
+        let as_it_is = |_: &mut Circumstances| {};
+        let of = |collective, bytes| question(collective, bytes, false);
+        let ordered = Question { keeps_order: true, ..of(Collective::Allreduce, 8) };
+        for (form, change, question, taken, why) in [
+            (
+                "flat",
+                &as_it_is as &dyn Fn(&mut Circumstances),
+                of(Collective::Bcast, 4097),
+                "direct",
+                "a cell of 4096 bytes",
+            ),
+            ("tree", &as_it_is, of(Collective::Bcast, 121), "flat", "longer bcasts only where the machine has several"),
+            (
+                "tree",
+                &as_it_is,
+                of(Collective::Reduce, 121),
+                "flat",
+                "trees of reductions carry what fits beside a flag",
+            ),
+            (
+                "tree",
+                &reproducible,
+                of(Collective::Reduce, 8),
+                "flat",
+                "HAN_REPRODUCIBLE=1 forbids the partial sums of a tree",
+            ),
+            ("direct", &as_it_is, of(Collective::Barrier, 0), "flat", "no data"),
+            ("joint", &as_it_is, of(Collective::Bcast, 0), "flat", "no data"),
+            ("slice", &as_it_is, of(Collective::Bcast, 1 << 20), "direct", "only reductions have slices"),
+            ("ring", &as_it_is, of(Collective::Bcast, 1 << 20), "direct", "only reductions go round a ring"),
+            ("ring", &reproducible, of(Collective::Reduce, 8), "slice", "partial sums of a ring"),
+            ("ring", &as_it_is, ordered, "slice", "operators that commute"),
+            ("chain", &as_it_is, of(Collective::Bcast, 1 << 20), "direct", "only reductions go core by core"),
+            ("chain", &reproducible, of(Collective::Reduce, 8), "slice", "partial sums of a core"),
+            ("chain", &as_it_is, of(Collective::Reduce, 8), "slice", "few cores with several ranks"),
+            ("joint", &unreached, of(Collective::Allreduce, 1 << 20), "slice", "can or may reach"),
+            ("joint", &never, of(Collective::Bcast, 1 << 20), "direct", "can or may reach"),
+        ] {
+            let point = told(form, change, question);
+            let expected = format!("; {taken} is the next that can carry this");
+            assert_eq!(point.value, taken, "{form}: {point:?}");
+            assert!(point.because.starts_with(&format!("form={form} was set, but ")), "{point:?}");
+            assert!(point.because.contains(why) && point.because.ends_with(&expected), "{why}: {point:?}");
+        }
+        // A form that is set carries less than it is chosen for.
+        for (form, collective) in
+            [("slice", Collective::Reduce), ("ring", Collective::Allreduce), ("joint", Collective::Bcast)]
+        {
+            assert_eq!(told(form, &as_it_is, of(collective, 8)).because, format!("form={form} was set"));
+        }
+    }
+
+    #[test]
     fn every_point_of_every_call_has_a_reason() {
         for ranks in [1, 2, 3, 8, 40] {
             for own_cores in [false, true] {

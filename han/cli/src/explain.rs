@@ -14,8 +14,8 @@ use net_fabric::algorithm::Topology;
 use serde::Serialize;
 use shm_core::{Circumstances, Explanation, Question};
 
-use crate::bench::{Memory, default_ranks, stats::parse_bytes};
-use crate::info::trial;
+use crate::bench::{Memory, default_ranks, parse_setting, stats::parse_bytes};
+use crate::info::{tell_misspelled, trial};
 use crate::output::stdout;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// Draw the tasks of both levels, iteration by iteration
     #[arg(long, conflicts_with = "json")]
     plan: bool,
+    /// Configuration of the library, as in HAN_SET; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
+    set: Vec<String>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -59,14 +62,16 @@ pub(crate) struct Args {
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
-    let config = Config::from_environment()?;
+    let mut config = Config::from_environment()?;
+    tell_misspelled(&config);
+    args.set.iter().try_for_each(|pair| config.set_all(pair))?;
     if args.plan && args.nodes < 2 {
         return Err("--plan draws what several nodes do: give their number by --nodes".into());
     }
     if args.nodes > 1 {
         return between_nodes(args, &config);
     }
-    let methods = trial::methods(&config)?;
+    let methods = trial::methods(&config, &args.set)?;
     let ranks = args.ranks.map_or_else(|| default_ranks(None), |ranks| ranks as usize);
     if ranks > MOST_RANKS {
         return Err(format!("-n {ranks}: one node has at most {MOST_RANKS} ranks; --nodes spreads them").into());

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
-use han::Config;
+use han::{Config, LogLevel};
 use reduce_kernels::{Datatype, Isa, Operator, kernel, table};
 use serde::Serialize;
 
@@ -99,6 +99,7 @@ impl Info {
             isa: isa.name(),
         });
         let config = Config::from_environment()?;
+        tell_misspelled(&config);
         let (providers, network_error) = providers::find(&config);
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -135,6 +136,13 @@ impl Info {
             settings.add_row([&setting.key, &setting.value, &setting.origin]);
         }
         Ok(writeln!(out, "{settings}")?)
+    }
+}
+
+/// Says which variables of the environment have no effect because of their names, as rank 0 of a job does.
+pub(crate) fn tell_misspelled(config: &Config) {
+    if config.log >= LogLevel::Warn {
+        config.misspelled().iter().for_each(|sentence| eprintln!("han: {sentence}"));
     }
 }
 

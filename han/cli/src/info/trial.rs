@@ -16,6 +16,7 @@ use shm_core::sys::process::die_with_parent;
 use shm_core::{ExchangeError, Job};
 
 use super::{Result, plain_table};
+use crate::bench::with_settings;
 
 /// One way and its verdict.
 #[derive(Serialize)]
@@ -35,7 +36,7 @@ pub(super) fn all(config: &Config) -> Vec<Trial> {
         "other large buffers, that the kernel copies",
         "small buffers, and where nothing else works",
     ];
-    let job = two_ranks(config);
+    let job = two_ranks(config, &[]);
     for (method, used_for) in Method::ALL.into_iter().zip(uses) {
         let obstacle = |job: &Job| job.methods().obstacle(method).map(str::to_owned);
         let why = job.as_ref().map_or_else(|error| Some(error.to_string()), obstacle);
@@ -44,17 +45,19 @@ pub(super) fn all(config: &Config) -> Vec<Trial> {
     trials
 }
 
-/// Which methods the ranks of a job could use here.
+/// Which methods the ranks of a job could use here, under the settings of `config`, of which `set` are not from the
+/// environment.
 ///
 /// # Errors
 /// There can be no job.
-pub(crate) fn methods(config: &Config) -> Result<Methods> {
-    Ok(two_ranks(config)?.methods().clone())
+pub(crate) fn methods(config: &Config, set: &[String]) -> Result<Methods> {
+    Ok(two_ranks(config, set)?.methods().clone())
 }
 
 /// Starts another process of this program and makes a job with it.
-fn two_ranks(config: &Config) -> Result<Job> {
+fn two_ranks(config: &Config, set: &[String]) -> Result<Job> {
     let mut command = Command::new(std::env::current_exe()?);
+    with_settings(&mut command, set);
     command.args(["info", "--trial-peer"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     die_with_parent(&mut command, Signal::SIGKILL);
     let mut peer = command.spawn()?;

@@ -37,7 +37,7 @@ pub(crate) struct Terms {
     pub(crate) set_lent_from: Option<usize>,
     for_all_max_bytes: Option<usize>,
     forced: Option<Form>,
-    reproducible: bool,
+    pub(super) reproducible: bool,
     bcast: &'static Row,
     reduce: &'static Row,
     allreduce: &'static Row,
@@ -91,7 +91,7 @@ impl Decision {
 
 /// A tree or a ring adds partial sums, whose rounding differs from that of all other forms.
 #[inline]
-const fn adds(collective: Collective) -> bool {
+pub(super) const fn adds(collective: Collective) -> bool {
     matches!(collective, Collective::Reduce | Collective::Allreduce)
 }
 
@@ -206,6 +206,7 @@ impl Terms {
 
     /// The form itself, or the next that can carry the call: of `tree`, `flat`, `direct`, or of `joint`, `ring` or `chain`,
     /// `slice`, `direct`, where the last but one are for reductions only; what has no data is always `flat` or `tree`.
+    /// [`cannot`](Self::cannot) has the reasons.
     #[cold]
     fn nearest(&self, asked: Form, collective: Collective, bytes: usize, keeps_order: bool) -> Form {
         let fits_tree = bytes <= INLINE_BYTES && !(self.reproducible && adds(collective));

@@ -1,7 +1,7 @@
 //! Why a form was chosen, in words, and which settings would change it.
 
-use crate::coll::sm::Terms;
-use crate::coll::sm::choice::Decision;
+use crate::coll::sm::choice::{Decision, adds};
+use crate::coll::sm::{Form, Terms};
 use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
 
@@ -14,7 +14,8 @@ impl Terms {
             Decision::OneRank => ("there is one rank: its contribution is the result".to_owned(), String::new()),
             Decision::Forced { asked, form } if asked == form => (format!("form={asked} was set"), "form".to_owned()),
             Decision::Forced { asked, form } => {
-                (format!("form={asked} was set, but cannot carry this: {form} is the next that can"), "form".to_owned())
+                let (why, change) = self.cannot(asked, collective, bytes);
+                (format!("form={asked} was set, but {why}; {form} is the next that can carry this"), change.to_owned())
             }
             Decision::FewRanks => {
                 let payload = format!("at most a cell of {cell_bytes} bytes goes in one step");
@@ -61,6 +62,44 @@ impl Terms {
             }
             Decision::LongEnough => {
                 (format!("{bytes} bytes are at least {}", self.slices_in_words(collective)), change("slice_min_bytes"))
+            }
+        }
+    }
+
+    /// Why the form `asked` was refused `bytes`, and the settings that would change it: the conditions of
+    /// [`nearest`](Self::nearest) in words.
+    fn cannot(&self, asked: Form, collective: Collective, bytes: usize) -> (String, &'static str) {
+        let no_partial_sums =
+            |what| (format!("HAN_REPRODUCIBLE=1 forbids the partial sums of {what}"), "form, HAN_REPRODUCIBLE");
+        match asked {
+            Form::Tree if adds(collective) && self.reproducible => no_partial_sums("a tree"),
+            Form::Tree if adds(collective) => {
+                (format!("trees of reductions carry what fits beside a flag, {INLINE_BYTES} bytes"), "form")
+            }
+            Form::Tree => {
+                let short = format!("trees carry what fits beside a flag, {INLINE_BYTES} bytes");
+                (format!("{short}, and longer bcasts only where the machine has several levels"), "form, topology")
+            }
+            _ if bytes == 0 => ("there is no data to cut into parts".to_owned(), "form"),
+            Form::Slice => ("only reductions have slices".to_owned(), "form"),
+            Form::Ring if !adds(collective) => ("only reductions go round a ring".to_owned(), "form"),
+            Form::Ring if self.reproducible => no_partial_sums("a ring"),
+            Form::Chain if !adds(collective) => ("only reductions go core by core".to_owned(), "form"),
+            Form::Chain if self.reproducible => no_partial_sums("a core"),
+            Form::Chain if !self.by_core => {
+                let needs = "a chain needs few cores with several ranks bound to each, and not single_copy=by_kernel";
+                (needs.to_owned(), "form, single_copy")
+            }
+            Form::Ring | Form::Chain => {
+                let needs = "partial sums are for operators that commute, and not for floats of 16 bits";
+                (needs.to_owned(), "form")
+            }
+            Form::Joint => {
+                let needs = "it works in all ranks' own vectors, which not all ranks can or may reach";
+                (needs.to_owned(), "form, methods, single_copy")
+            }
+            Form::Alone | Form::Flat | Form::Direct => {
+                (format!("it carries at most a cell of {} bytes", self.cell_bytes), "form")
             }
         }
     }
