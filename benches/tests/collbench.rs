@@ -37,7 +37,7 @@ fn succeed(command: &mut Command) {
 /// `collbench` with these words, on so many ranks, behind `prefix`.
 fn collbench(ranks: usize, prefix: &[&str], words: &str) -> Outcome {
     let mut command = Command::new(release().join("han"));
-    command.args(["run", "-n", &ranks.to_string(), "--timeout", "120", "--"]).args(prefix);
+    command.args(["run", "-n", &ranks.to_string(), "--timeout", "300", "--"]).args(prefix);
     command.arg(release().join("collbench/han")).args(words.split_whitespace());
     job::run(&mut command).expect("han is there")
 }

@@ -1,5 +1,6 @@
 //! The same engine over libfabric, on this machine's loopback interface.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use net_fabric::Error;
@@ -22,7 +23,7 @@ fn ranks_over(provider: &str, size: usize) -> Vec<OfiTransport> {
 /// The errors of ranks that each do `case`, in threads of their own: while one listens or says its last words, the
 /// others go on.
 fn failures_apart(ranks: Vec<OfiTransport>, case: impl Fn(usize) -> Case + Sync) -> Vec<Error> {
-    let (size, case) = (ranks.len(), &case);
+    let (size, case, failed) = (ranks.len(), &case, &AtomicUsize::new(0));
     let rank = move |rank: usize, transport: OfiTransport| {
         let mut engine = Engine::watched(transport, SECRET, Watch::default(), Box::<Notebook>::default());
         let mut part = case(rank).part(rank, size, 0);
@@ -33,9 +34,9 @@ fn failures_apart(ranks: Vec<OfiTransport>, case: impl Fn(usize) -> Case + Sync)
             error = engine.progress().and_then(|_| engine.look()).err();
             error = error.or_else(|| engine.transport_mut().sleep(Duration::from_millis(1)).err());
         }
-        // The others hear of it.
-        let failed = Instant::now();
-        while failed.elapsed() < Duration::from_millis(500) {
+        // The others hear of it, however slow they are.
+        failed.fetch_add(1, Ordering::Relaxed);
+        while failed.load(Ordering::Relaxed) < size && started.elapsed() < DEADLINE {
             let _ = engine.progress();
         }
         error.unwrap()

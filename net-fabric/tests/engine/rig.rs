@@ -11,7 +11,7 @@ use net_fabric::transport::loopback::Options;
 use net_fabric::transport::{Loopback, Transport};
 use reduce_kernels::{Datatype, Op, Operator, UserOperator};
 
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
 
 /// Numbers that are random enough.
 #[derive(Debug)]

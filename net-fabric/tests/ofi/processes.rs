@@ -184,7 +184,7 @@ fn lose(transport: &mut OfiTransport) {
     let started = Instant::now();
     let mut told = None;
     let mut sent = waits;
-    while told.is_none() && started.elapsed() < Duration::from_secs(40) {
+    while told.is_none() && started.elapsed() < Duration::from_secs(300) {
         if !sent {
             // SAFETY: as above.
             match unsafe { transport.send(1, Tag(78), 0, data.as_ptr(), data.len(), Token(2)) } {

@@ -7,7 +7,7 @@ use net_fabric::transport::{Completion, Posted, Tag, Token, Transport};
 use net_fabric::{Error, Result};
 
 /// How long anything may take that must happen.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// What a transport cannot do by its nature.
 #[derive(Debug, Clone, Copy)]

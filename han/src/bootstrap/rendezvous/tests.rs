@@ -26,7 +26,7 @@ fn settings(listener: &TcpListener, rank: usize, size: usize) -> Settings {
         rank,
         size,
         secret: proof::Key::new(SECRET),
-        limit: Duration::from_secs(60),
+        limit: Duration::from_secs(300),
     }
 }
 
@@ -80,7 +80,7 @@ fn rank_0_may_be_the_last() {
         rank,
         size: 2,
         secret: proof::Key::new(SECRET),
-        limit: Duration::from_secs(60),
+        limit: Duration::from_secs(300),
     };
     thread::scope(|scope| {
         let early = scope.spawn(move || meet(at(1)).unwrap().allgather(b"early").unwrap());
@@ -94,10 +94,10 @@ fn rank_0_may_be_the_last() {
 #[test]
 fn missing_ranks_are_named_on_all_that_have_come() {
     let listener = listener();
-    let root = limited(settings(&listener, 0, 7), 500);
+    let root = limited(settings(&listener, 0, 7), 20_000);
     let (root, members) = errors(&listener, root, vec![settings(&listener, 2, 7)]);
     assert!(root.contains("5 of 7 ranks have not come to 127.0.0.1:"), "{root}");
-    assert!(root.contains("within 0.5 s: 1, 3..6"), "{root}");
+    assert!(root.contains("within 20 s: 1, 3..6"), "{root}");
     assert_eq!(members, [root]);
 }
 
@@ -113,7 +113,7 @@ fn a_rank_that_reaches_nobody_says_so() {
 fn another_secret_is_told_to_both_sides() {
     let listener = listener();
     let stranger = Settings { secret: proof::Key::new(b"another"), ..settings(&listener, 1, 2) };
-    let (root, members) = errors(&listener, limited(settings(&listener, 0, 2), 500), vec![stranger]);
+    let (root, members) = errors(&listener, limited(settings(&listener, 0, 2), 20_000), vec![stranger]);
     assert!(root.contains("have not come") && root.contains(" has another secret"), "{root}");
     assert!(members[0].contains("rank 0 has another secret") && members[0].contains("HAN_SECRET"), "{members:?}");
 }

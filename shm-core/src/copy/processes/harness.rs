@@ -9,7 +9,7 @@ use std::{env, fs, thread};
 use crate::exchange::{Exchange, ExchangeError};
 
 /// After this a test has hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 const ROLE: &str = "HAN_TEST_ROLE";
 const PLACE: &str = "HAN_TEST_PLACE";
 const SET: &str = "HAN_TEST_SET";
