@@ -289,6 +289,10 @@ impl Circumstances {
 }
 
 fn chunks(cut: Cut, bytes: usize) -> Point {
+    if bytes <= cut.chunk_bytes {
+        let why = format!("the vector is no longer than a chunk of {} bytes", cut.chunk_bytes);
+        return Point::new("chunks", "one", why, "chunk_bytes");
+    }
     let number = bytes.div_ceil(cut.chunk_bytes);
     let because = match cut.because {
         CutBecause::Set => "chunk_bytes was set".to_owned(),
@@ -555,6 +559,14 @@ mod tests {
         {
             assert_eq!(told(form, &as_it_is, of(collective, 8)).because, format!("form={form} was set"));
         }
+    }
+
+    #[test]
+    fn a_vector_of_one_chunk_is_not_said_to_be_longer() {
+        let mut here = circumstances(3, true);
+        here.settings.set("form", "slice").expect("a form");
+        let answer = here.explain(question(Collective::Reduce, 8, false));
+        assert_eq!(point(&answer, "chunks").value, "one", "{answer}");
     }
 
     #[test]
