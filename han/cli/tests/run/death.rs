@@ -38,7 +38,10 @@ fn a_rank_killed_at_any_moment_ends_the_job() {
         done.expect(137, &[&format!("han run: rank {victim} (pid {}) was killed by signal 9", pids[victim])]);
         assert_eq!(done.stderr.matches("survivor: ").count(), RANKS - 1, "{done:#?}");
     }
-    assert_eq!(files_in_dev_shm(), [""; 0]);
+    // Those of jobs that others run at the same time go away by themselves.
+    for file in files_in_dev_shm() {
+        eventually(&format!("/dev/shm/{file} is gone"), || !files_in_dev_shm().contains(&file));
+    }
 }
 
 #[test]
