@@ -295,25 +295,34 @@ impl Drop for Job {
     }
 }
 
-/// The one job of which every rank was started with `mark`.
+/// The variable by which a job is told from those of other tests, and of those of another run of these.
+const MARK: &str = "HAN_TEST_MARK";
+
+/// The one job of which every rank has `mark` as its value of [`MARK`].
 fn job_with(mark: &str) -> Option<Value> {
     let marked = |rank: &Value| {
         let pid = rank["pid"].as_u64().unwrap();
-        std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(mark))
+        let wanted = format!("{MARK}={mark}");
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        variables.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
     };
     let jobs = lines(&output(&["status", "--json"]).unwrap());
-    jobs.into_iter().find(|job| job["ranks"].as_array().unwrap().iter().all(marked))
+    // One that is about to end may have no rank left.
+    jobs.into_iter().find(|job| {
+        let ranks = job["ranks"].as_array().unwrap();
+        !ranks.is_empty() && ranks.iter().all(marked)
+    })
 }
 
 #[test]
 fn status_names_the_rank_that_is_missing() {
-    const MARK: &str = "59999";
+    let mark = format!("missing-{}", std::process::id());
     let mut command = han();
-    command.args(["bench", "barrier", "-n", "2", "--ms", MARK]).stdout(Stdio::null());
+    command.args(["bench", "barrier", "-n", "2", "--ms", "59999"]).env(MARK, &mark).stdout(Stdio::null());
     let _job = Job(command.spawn().unwrap());
     let patience = Instant::now() + Duration::from_secs(300);
     let until = |found: &dyn Fn(&Value) -> bool| loop {
-        if let Some(job) = job_with(MARK).filter(|job| found(job)) {
+        if let Some(job) = job_with(&mark).filter(|job| found(job)) {
             return job;
         }
         assert!(Instant::now() < patience, "the job did not come into the expected state");
@@ -331,16 +340,19 @@ fn status_names_the_rank_that_is_missing() {
 
 #[test]
 fn status_says_which_part_of_a_world_it_shows() {
-    const MARK: &str = "59998";
+    let mark = format!("world-{}", std::process::id());
     let mut command = han();
-    command.args(["bench", "barrier", "-n", "3", "--nodes", "2", "--ms", MARK]).stdout(Stdio::null());
+    command
+        .args(["bench", "barrier", "-n", "3", "--nodes", "2", "--ms", "59999"])
+        .env(MARK, &mark)
+        .stdout(Stdio::null());
     let _job = Job(command.spawn().unwrap());
     let patience = Instant::now() + Duration::from_secs(300);
     let rank_in_world = |job: &Value, world: u64| {
         let ranks = job["ranks"].as_array().unwrap().iter();
         ranks.clone().all(|rank| rank["world_size"] == 3) && ranks.last().unwrap()["world_rank"] == world
     };
-    while !job_with(MARK).is_some_and(|job| rank_in_world(&job, 2) || rank_in_world(&job, 1)) {
+    while !job_with(&mark).is_some_and(|job| rank_in_world(&job, 2) || rank_in_world(&job, 1)) {
         assert!(Instant::now() < patience, "the job does not appear");
         std::thread::sleep(Duration::from_millis(50));
     }
