@@ -1,4 +1,5 @@
-/* Derived datatypes in bcast: dense and scattered ones, described differently on root and others, freed and made anew. */
+/* Derived datatypes in bcast: dense and scattered ones, described differently on root and others, freed and made anew,
+ * or with addresses in them. */
 #include "check.h"
 
 #define ROOM 4096
@@ -103,10 +104,73 @@ static void check_recycling(void) {
     }
 }
 
+/* The ints of an element that `bottom_type` describes. */
+static const int bottom_places[] = {3, 4, 9, 12, 13, 14};
+enum { BOTTOM_INTS = 6, BOTTOM_EXTENT = 20 };
+
+/* Six ints of an element of twenty, by their addresses. */
+static MPI_Datatype bottom_type(void) {
+    MPI_Datatype scattered, type;
+    MPI_Aint places[3], start;
+    MPI_Get_address(&got[0], &start);
+    MPI_Get_address(&got[3], &places[0]);
+    MPI_Get_address(&got[9], &places[1]);
+    MPI_Get_address(&got[12], &places[2]);
+    MPI_Type_create_hindexed(3, (int[]){2, 1, 3}, places, MPI_INT, &scattered);
+    MPI_Type_create_resized(scattered, start, BOTTOM_EXTENT * sizeof(int), &type);
+    MPI_Type_free(&scattered);
+    MPI_Type_commit(&type);
+    return type;
+}
+
+static void check_bottom_result(const char *how, int count, int root) {
+    for (int of = 0; of < count; of++)
+        for (int i = 0; i < BOTTOM_INTS; i++) {
+            int place = of * BOTTOM_EXTENT + bottom_places[i];
+            wanted[place] = element(root, place, 4);
+        }
+    expect(!memcmp(got, wanted, sizeof got), "%s from MPI_BOTTOM, %d elements from %d", how, count, root);
+}
+
+#if HAS_PERSISTENT
+static void check_persistent_bottom(int count, int root) {
+    MPI_Request request;
+    MPI_Datatype type = bottom_type();
+    MPI_Bcast_init(MPI_BOTTOM, count, type, root, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    for (int round = 0; round < 3; round++) {
+        prepare(root);
+        MPI_Start(&request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        check_bottom_result("persistent", count, root);
+    }
+    MPI_Request_free(&request);
+    MPI_Type_free(&type); /* not before: Open MPI 5 crashes then */
+}
+#endif
+
+/* Datatypes whose displacements are addresses. */
+static void check_bottom(int count, int root) {
+    MPI_Datatype type = bottom_type();
+    prepare(root);
+    MPI_Bcast(MPI_BOTTOM, count, type, root, MPI_COMM_WORLD);
+    check_bottom_result("blocking", count, root);
+    MPI_Request request;
+    prepare(root);
+    MPI_Ibcast(MPI_BOTTOM, count, type, root, MPI_COMM_WORLD, &request);
+    MPI_Type_free(&type);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    check_bottom_result("non-blocking", count, root);
+#if HAS_PERSISTENT
+    check_persistent_bottom(count, root);
+#endif
+}
+
 int main(int argc, char **argv) {
     start(&argc, &argv);
     check_all_types();
     check_other_descriptions();
     check_recycling();
+    for (int root = 0; root < ranks; root++)
+        for (int count = 1; count <= 3; count += 2) check_bottom(count, root);
     return finish();
 }

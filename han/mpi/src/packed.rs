@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // Calls the MPI library.
 
 use std::ffi::c_int;
+use std::ptr;
 
 use crate::abi::Word;
 use crate::real::{SUCCESS, real, theirs};
@@ -17,12 +18,15 @@ pub(crate) struct Packed {
     datatype: Word,
     comm: Word,
     is_root: bool,
-    /// The datatype, if the program may free its own before the end.
+    /// The datatype, if it is not the program's own.
     held: Option<Held>,
 }
 
-/// A datatype that the program may free.
+/// A datatype of this library: what it was made from, the program may free.
 pub(crate) struct Held(pub(crate) Word);
+
+type CreateHindexed = unsafe extern "C" fn(c_int, *const c_int, *const isize, Word, *mut Word) -> c_int;
+type CreateResized = unsafe extern "C" fn(Word, isize, isize, *mut Word) -> c_int;
 
 impl Held {
     /// A duplicate of the program's; `None` if that is no datatype.
@@ -33,11 +37,48 @@ impl Held {
         let code = unsafe { duplicate(datatype, &raw mut copy) };
         (code == SUCCESS).then_some(Self(copy))
     }
+
+    /// The datatype with all displacements relative to the first byte of data, and the address of that byte: where
+    /// displacements are addresses, as they are from `MPI_BOTTOM`. `None` if they are none.
+    fn from_bottom(datatype: Word) -> Option<(Self, *mut u8)> {
+        let (mut first, mut length, mut lower, mut extent) = (0, 0, 0, 0);
+        // SAFETY: the handle is a datatype, and there is room for two numbers.
+        let code = unsafe { (real().type_get_true_extent)(datatype, &raw mut first, &raw mut length) };
+        // SAFETY: as above.
+        let then = unsafe { (real().type_get_extent)(datatype, &raw mut lower, &raw mut extent) };
+        if code != SUCCESS || then != SUCCESS || first == 0 {
+            return None;
+        }
+        let back = first.wrapping_neg();
+        let mut relative = Self::moved(datatype, back)?.resized(lower.wrapping_add(back), extent)?;
+        let commit = theirs!(c"PMPI_Type_commit", unsafe extern "C" fn(*mut Word) -> c_int);
+        // SAFETY: the handle is a datatype of this library.
+        let code = unsafe { commit(&raw mut relative.0) };
+        (code == SUCCESS).then(|| (relative, ptr::with_exposed_provenance_mut(first.cast_unsigned())))
+    }
+
+    /// One element, that many bytes further on.
+    fn moved(datatype: Word, bytes: isize) -> Option<Self> {
+        let (length, mut moved): (c_int, Word) = (1, 0);
+        let create = theirs!(c"PMPI_Type_create_hindexed", CreateHindexed);
+        // SAFETY: the handle is a datatype; one block has one length and one displacement; there is room for a handle.
+        let code = unsafe { create(1, &raw const length, &raw const bytes, datatype, &raw mut moved) };
+        (code == SUCCESS).then_some(Self(moved))
+    }
+
+    /// The same with these bounds.
+    fn resized(&self, lower: isize, extent: isize) -> Option<Self> {
+        let mut resized: Word = 0;
+        let create = theirs!(c"PMPI_Type_create_resized", CreateResized);
+        // SAFETY: the handle is a datatype of this library, and there is room for another.
+        let code = unsafe { create(self.0, lower, extent, &raw mut resized) };
+        (code == SUCCESS).then_some(Self(resized))
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: it was made in `new`, and MPI has not ended.
+        // SAFETY: it was made here, and MPI has not ended.
         unsafe { (real().type_free)(&raw mut self.0) };
     }
 }
@@ -62,6 +103,9 @@ impl Packed {
         }
         let copy = vec![0; count * size];
         let mut packed = Self { copy, elements, size, extent, datatype, comm, is_root, held: None };
+        if elements.is_null() {
+            packed.leave_bottom();
+        }
         if is_root {
             packed.each(|elements, count, part, bytes, datatype, comm| {
                 let mut position = 0;
@@ -73,9 +117,22 @@ impl Packed {
         Ok(packed)
     }
 
+    /// Describes elements whose addresses are in their datatype by their address: MPICH 4.0 packs nothing from
+    /// `MPI_BOTTOM`, which is null in every binary interface.
+    fn leave_bottom(&mut self) {
+        if let Some((held, elements)) = Held::from_bottom(self.datatype) {
+            self.elements = elements;
+            self.datatype = held.0;
+            self.held = Some(held);
+        }
+    }
+
     /// Makes it last for longer than the program keeps datatype and communicator; `comm` is one that stays.
     pub(crate) fn outlive(&mut self, comm: Word) {
         self.comm = comm;
+        if self.held.is_some() {
+            return;
+        }
         self.held = Held::new(self.datatype);
         self.datatype = self.held.as_ref().map_or(self.datatype, |held| held.0);
     }
