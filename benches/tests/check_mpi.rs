@@ -39,6 +39,34 @@ fn programs_print_the_same_with_the_library() {
 }
 
 #[test]
+fn a_program_that_the_mpi_alone_never_finishes_is_left_out() {
+    let sources = tempfile::tempdir().expect("a temporary directory");
+    let header = std::fs::copy(root().join("han/mpi/check/check.h"), sources.path().join("check.h"));
+    assert!(header.is_ok_and(|bytes| bytes > 0));
+    let endless = r#"
+        #include "check.h"
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            start(&argc, &argv);
+            while (ranks > 1) sleep(1);
+            return finish();
+        }"#;
+    std::fs::write(sources.path().join("endless.c"), endless).expect("there is room");
+    let place = sources.path().display().to_string();
+    let words = ["--ranks", "1,2", "--timeout", "3", "--sources", &place];
+    // The second time it is known.
+    for _ in 0..2 {
+        let output = check(&release().join("libhan_mpi.so"), &words);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("left out on 2 ranks: the MPI alone does not finish it in 3 s"), "{said}");
+        assert!(said.contains("1 comparisons, 0 failed, 1 left out"), "{said}");
+    }
+    let kept = std::fs::read_to_string(release().join("mpi-programs/debian-mpich/endless-2.endless"));
+    assert_eq!(kept.expect("it is kept beside the program"), "3");
+}
+
+#[test]
 fn a_library_that_takes_nothing_or_spoils_results_is_found() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let spoiler = r#"

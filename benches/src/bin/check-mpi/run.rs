@@ -25,6 +25,8 @@ pub(crate) enum Outcome {
     Same(u64),
     /// The MPI does not have what the program is about.
     Missing(String),
+    /// The MPI alone does not finish the program in so many seconds.
+    Endless(u64),
     /// What is different, or went wrong.
     Different(String),
 }
@@ -37,12 +39,27 @@ pub(crate) struct Runner {
     pub(crate) testbed: Option<Testbed>,
 }
 
+/// What the MPI makes of a program without the library.
+enum Alone {
+    /// It ends with these notes.
+    Notes(String),
+    /// It does not end in so many seconds.
+    Endless(u64),
+    /// It fails.
+    Failed(String),
+}
+
+/// The exit status of `han run`, which supervises all runs, when time is over.
+const TIME_IS_OVER: i32 = 124;
+
 /// What is left of a run.
 struct Run {
     /// The lines that begin with `note`: the program's own, in the order of ranks.
     notes: String,
     /// What went wrong, unless it ended well.
     failure: Option<String>,
+    /// It was ended because its time was over.
+    is_endless: bool,
     /// Everything that it and its launcher said.
     said: String,
 }
@@ -51,8 +68,9 @@ impl Runner {
     /// Runs `binary` with the library and compares its notes with those that it leaves without.
     pub(crate) fn compare(&self, mpi: &Mpi, binary: &Path, world: &World) -> Result<Outcome> {
         let alone = match self.alone(mpi, binary, world)? {
-            Ok(notes) => notes,
-            Err(why) => return Ok(Outcome::Different(format!("the MPI alone fails: {why}"))),
+            Alone::Notes(notes) => notes,
+            Alone::Endless(seconds) => return Ok(Outcome::Endless(seconds)),
+            Alone::Failed(why) => return Ok(Outcome::Different(format!("the MPI alone fails: {why}"))),
         };
         if let Some(line) = alone.lines().find(|line| line.contains(NOT_IN_THIS_MPI)) {
             return Ok(Outcome::Missing(line.trim_start_matches("note 0 ").to_owned()));
@@ -71,24 +89,29 @@ impl Runner {
         })
     }
 
-    /// What the program notes without the library, or why it fails. It is kept beside the program: neither this
-    /// project nor chance has part in it.
-    fn alone(&self, mpi: &Mpi, binary: &Path, world: &World) -> Result<std::result::Result<String, String>> {
-        let kept = binary.with_file_name(format!(
-            "{}-{}.notes",
-            binary.file_name().unwrap_or_default().to_string_lossy(),
-            world.name()
-        ));
-        if is_newer(&kept, binary) {
-            return Ok(Ok(fs::read_to_string(&kept)?));
+    /// What the program notes without the library, or that it does not end. That is kept beside the program: neither
+    /// this project nor chance has part in it.
+    fn alone(&self, mpi: &Mpi, binary: &Path, world: &World) -> Result<Alone> {
+        let name = format!("{}-{}", binary.file_name().unwrap_or_default().to_string_lossy(), world.name());
+        let kept = |ending: &str| binary.with_file_name(format!("{name}.{ending}"));
+        let (notes, endless) = (kept("notes"), kept("endless"));
+        if is_newer(&notes, binary) {
+            return Ok(Alone::Notes(fs::read_to_string(&notes)?));
+        }
+        if let Some(seconds) = given_up(&endless, binary).filter(|&seconds| seconds >= self.timeout_s) {
+            return Ok(Alone::Endless(seconds));
         }
         let run = self.run(mpi, binary, world, &[])?;
+        if run.is_endless {
+            fs::write(&endless, self.timeout_s.to_string())?;
+            return Ok(Alone::Endless(self.timeout_s));
+        }
         let is_missing = run.notes.contains(NOT_IN_THIS_MPI);
         if let Some(why) = run.failure.filter(|_| !is_missing) {
-            return Ok(Err(why));
+            return Ok(Alone::Failed(why));
         }
-        fs::write(&kept, &run.notes)?;
-        Ok(Ok(run.notes))
+        fs::write(&notes, &run.notes)?;
+        Ok(Alone::Notes(run.notes))
     }
 
     fn run(&self, mpi: &Mpi, binary: &Path, world: &World, variables: &[&str]) -> Result<Run> {
@@ -107,6 +130,11 @@ impl Runner {
     }
 }
 
+/// The seconds after which the program was given up, if it is still the same.
+fn given_up(endless: &Path, binary: &Path) -> Option<u64> {
+    if is_newer(endless, binary) { fs::read_to_string(endless).ok()?.trim().parse().ok() } else { None }
+}
+
 fn finish(command: &mut Command) -> Result<Run> {
     let output = command.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -115,7 +143,7 @@ fn finish(command: &mut Command) -> Result<Run> {
     let wrong =
         || said.lines().find(|line| line.contains("WRONG") || line.contains("han")).or_else(|| said.lines().next());
     let failure = (!output.status.success()).then(|| format!("{}: {}", output.status, wrong().unwrap_or_default()));
-    Ok(Run { notes, failure, said })
+    Ok(Run { notes, failure, is_endless: output.status.code() == Some(TIME_IS_OVER), said })
 }
 
 /// The calls that the library took, by its report: the number after each collective's name.
