@@ -43,9 +43,7 @@ impl Carrier {
     #[inline]
     pub(crate) fn run(&mut self, call: &Call<'_>, context: &Inner) -> Result<()> {
         match self {
-            Self::Node(local) => {
-                context.noted(local.run(call, || context.idle_on_node()).map_err(|e| context.explain(e)))
-            }
+            Self::Node(local) => context.of_node(local.run(call, || context.idle_on_node())),
             Self::Nodes(nodes) => nodes.run(call, context),
         }
     }
@@ -53,7 +51,7 @@ impl Carrier {
     /// Begins `call`.
     pub(crate) fn start(&mut self, call: Call<'static>, context: &Inner) -> Result<Ticket> {
         match self {
-            Self::Node(local) => Ok(local.start(call)?),
+            Self::Node(local) => context.of_node(local.start(call)),
             Self::Nodes(nodes) => nodes.start(call, context),
         }
     }
@@ -66,7 +64,7 @@ impl Carrier {
         context: &Inner,
     ) -> Result<Owned<T>> {
         match self {
-            Self::Node(local) => Ok(local.start_owned(what, buffer)?),
+            Self::Node(local) => context.of_node(local.start_owned(what, buffer)),
             Self::Nodes(nodes) => nodes.start_owned(what, buffer, context),
         }
     }
@@ -82,7 +80,7 @@ impl Carrier {
     /// Goes on with what was begun.
     pub(crate) fn progress(&mut self, context: &Inner) -> Result<()> {
         match self {
-            Self::Node(local) => Ok(local.progress()?),
+            Self::Node(local) => context.of_node(local.progress()),
             Self::Nodes(nodes) => nodes.progress(context),
         }
     }
@@ -106,7 +104,7 @@ impl Carrier {
     /// Goes on, and tells whether the operation of `ticket` has completed.
     pub(crate) fn test(&mut self, ticket: Ticket, context: &Inner) -> Result<bool> {
         match self {
-            Self::Node(local) => Ok(local.test(ticket)?),
+            Self::Node(local) => context.of_node(local.test(ticket)),
             Self::Nodes(nodes) => nodes.test(ticket, context),
         }
     }
@@ -114,7 +112,7 @@ impl Carrier {
     /// Waits for the operation of `ticket`.
     pub(crate) fn wait(&mut self, ticket: Ticket, context: &Inner) -> Result<()> {
         match self {
-            Self::Node(local) => local.wait(ticket, || context.idle_on_node()).map_err(|e| context.explain(e)),
+            Self::Node(local) => context.of_node(local.wait(ticket, || context.idle_on_node())),
             Self::Nodes(nodes) => nodes.wait(ticket, context),
         }
     }
@@ -122,7 +120,7 @@ impl Carrier {
     /// Waits for all operations that were begun.
     pub(crate) fn wait_all(&mut self, context: &Inner) -> Result<()> {
         match self {
-            Self::Node(local) => local.wait_all(|| context.idle_on_node()).map_err(|e| context.explain(e)),
+            Self::Node(local) => context.of_node(local.wait_all(|| context.idle_on_node())),
             Self::Nodes(nodes) => nodes.wait_all(context),
         }
     }

@@ -315,6 +315,24 @@ impl Inner {
         result
     }
 
+    /// Ends the job of this node because of an error, unless it has ended.
+    pub(crate) fn end_node(&self, error: &Error) {
+        match (error, &self.network) {
+            (Error::Network(error), Some(network)) => self.job.announce(&network.as_of_node(error)),
+            (Error::Node(error), _) => self.job.announce(error),
+            _ => self.job.announce_abort(&error.to_string()),
+        }
+    }
+
+    /// An outcome on this node's memory as the caller is told of it.
+    #[inline]
+    pub(crate) fn of_node<T>(&self, outcome: shm_core::Result<T>) -> Result<T> {
+        match outcome {
+            Ok(value) => Ok(value),
+            Err(error) => self.noted(Err(self.explain(error))),
+        }
+    }
+
     /// What is behind an error of this node.
     pub(crate) fn explain(&self, error: shm_core::Error) -> Error {
         let behind = self.network.as_ref().and_then(Network::failure);
@@ -323,7 +341,7 @@ impl Inner {
 
     /// Looks whether the other ranks of this node live, where nothing else does.
     pub(crate) fn look_after_node(&self) -> Result<()> {
-        Ok(self.job.health("an operation over the network")?)
+        self.noted(self.job.health("an operation over the network").map_err(Error::from))
     }
 
     /// The world rank of a rank of this node's job.

@@ -1,6 +1,6 @@
 //! The nodes of a world and the network between them: how they are joined, and how an error on one reaches all.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub(crate) struct Network {
     pub(crate) provider: String,
     /// Why nothing works any more.
     failure: RefCell<Option<net_fabric::Error>>,
+    /// The others have had their moment to hear of it.
+    has_spread: Cell<bool>,
 }
 
 /// How often a rank that has a core to itself looks for messages before it looks whether anything else is to be done.
@@ -75,7 +77,11 @@ pub(crate) fn join(
         Some(Topology::new(&[&placing.nodes])),
     )?;
     let world = Nodes::new(flat, &placing.nodes, of_node)?;
-    Ok((job, Network { link, placing, provider, shares_cores, failure: RefCell::default() }, world))
+    Ok((
+        job,
+        Network { link, placing, provider, shares_cores, failure: RefCell::default(), has_spread: Cell::default() },
+        world,
+    ))
 }
 
 /// Opens this rank's endpoint and connects it to those of all ranks. Collective over `exchange`; an error of one
@@ -113,6 +119,20 @@ fn agree(exchange: &mut dyn Exchange, own: std::result::Result<Vec<u8>, &net_fab
     words.into_iter().enumerate().map(of_rank).collect()
 }
 
+/// An error of the node of rank `own` as the ranks of other nodes are told of it.
+fn as_of_network(error: &shm_core::Error, own: usize) -> net_fabric::Error {
+    use net_fabric::Error as Net;
+    use shm_core::Error as Node;
+    match error.clone() {
+        Node::PeerDied { rank, .. } => Net::Unreachable { rank, reason: "it died without finalizing".to_owned() },
+        Node::Lost { rank, why } => Net::Unreachable { rank, reason: why },
+        Node::Mismatch(text) => Net::Mismatch(text),
+        Node::Timeout(text) => Net::Timeout(text),
+        Node::Aborted { rank, why, .. } => Net::Aborted { rank, why },
+        other => Net::Aborted { rank: own, why: other.to_string() },
+    }
+}
+
 fn startup(why: String) -> Error {
     Error::Node(shm_core::Error::Startup(why))
 }
@@ -127,15 +147,42 @@ impl Network {
                 let mut failure = self.failure.borrow_mut();
                 if failure.is_none() {
                     *failure = Some(error.clone());
-                    job.announce_abort(&error.to_string());
-                    self.link.spread();
+                    job.announce(&self.as_of_node(error));
+                    self.spread();
                 }
             }
             Error::Node(error) if self.failure.borrow().is_none() => {
-                self.link.end(&error.to_string());
-                self.link.spread();
+                let is_told = matches!(error, shm_core::Error::Lost { .. });
+                if self.link.end_with(as_of_network(error, self.link.rank()), is_told) {
+                    self.spread();
+                }
             }
             _ => {}
+        }
+    }
+
+    /// Gives the others a moment to hear of an error, once.
+    fn spread(&self) {
+        if !self.has_spread.replace(true) {
+            self.link.spread();
+        }
+    }
+
+    /// An error of the network as the ranks of this node are told of it.
+    pub(crate) fn as_of_node(&self, error: &net_fabric::Error) -> shm_core::Error {
+        use net_fabric::Error as Net;
+        use shm_core::Error as Node;
+        let aborted = |rank: usize, why| {
+            let pid = self.placing.pids.get(rank).copied().unwrap_or_default();
+            Node::Aborted { rank, pid, why }
+        };
+        match error.clone() {
+            Net::Unreachable { rank, reason } => Node::Lost { rank, why: reason },
+            Net::Mismatch(text) => Node::Mismatch(text),
+            Net::Timeout(text) => Node::Timeout(text),
+            Net::Aborted { rank, why } => aborted(rank, why),
+            length @ Net::Length { .. } => Node::Mismatch(length.to_string()),
+            other => aborted(self.link.rank(), other.to_string()),
         }
     }
 

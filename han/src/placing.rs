@@ -24,6 +24,8 @@ pub(crate) struct Placing {
     pub(crate) here: Vec<usize>,
     /// By rank: how messages name it.
     pub(crate) names: Vec<String>,
+    /// By rank: its process.
+    pub(crate) pids: Vec<u32>,
     /// Random, and known to nobody else.
     pub(crate) secret: [u8; SECRET_BYTES],
     /// Whether this rank's machine has fewer cores than it has ranks, on all of its nodes together.
@@ -92,6 +94,7 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
     Ok(nodes.iter().any(|node| *node > 0).then(|| Placing {
         here: (0..nodes.len()).filter(|&other| nodes[other] == nodes[rank]).collect(),
         names: cards.iter().enumerate().map(|(rank, card)| card.name(rank)).collect(),
+        pids: cards.iter().map(|card| card.pid).collect(),
         nodes,
         secret: cards[0].secret,
         crowded: crowded(&own),

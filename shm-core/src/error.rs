@@ -7,7 +7,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of the intra-node engine.
 ///
-/// [`Error::PeerDied`], [`Error::Mismatch`] and [`Error::Aborted`] end the whole job: the same error
+/// [`Error::PeerDied`], [`Error::Lost`], [`Error::Mismatch`] and [`Error::Aborted`] end the whole job: the same error
 /// is returned by the pending and all later operations of every surviving rank.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -21,6 +21,14 @@ pub enum Error {
         pid: u32,
         /// What it, and this rank, were doing.
         operation: String,
+    },
+    /// A rank of another node has died, or cannot be reached any more.
+    #[error("rank {rank} cannot be reached: {why}")]
+    Lost {
+        /// The lost rank, counted in the world.
+        rank: usize,
+        /// What was seen, and by whom.
+        why: String,
     },
     /// Ranks called different collectives, or the same one with different arguments.
     #[error("mismatched collective: {0}")]

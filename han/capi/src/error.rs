@@ -93,7 +93,9 @@ fn code_of(error: &han::Error) -> Code {
         han::Error::InUse(_) => Code::Thread,
         han::Error::Node(Node::InvalidArgument(_)) | han::Error::Network(Net::InvalidArgument(_)) => Code::Arg,
         // Over the network, one that is dead and one that cannot be reached look alike.
-        han::Error::Node(Node::PeerDied { .. }) | han::Error::Network(Net::Unreachable { .. }) => Code::PeerDied,
+        han::Error::Node(Node::PeerDied { .. } | Node::Lost { .. }) | han::Error::Network(Net::Unreachable { .. }) => {
+            Code::PeerDied
+        }
         han::Error::Node(Node::Mismatch(_)) | han::Error::Network(Net::Mismatch(_) | Net::Length { .. }) => {
             Code::Mismatch
         }

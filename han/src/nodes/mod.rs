@@ -236,7 +236,7 @@ impl Nodes {
         };
         let Err(error) = context.noted(Err::<(), _>(error)) else { unreachable!("an error stays one") };
         // Some tasks may have been begun: the others would wait for the rest.
-        context.job.announce_abort(&error.to_string());
+        context.end_node(&error);
         self.give_up(&error.to_string());
         error
     }

@@ -126,6 +126,13 @@ impl Link {
         engine.map(|mut engine| engine.abort(why)).is_ok()
     }
 
+    /// The same because of an error that this rank knows from elsewhere. `is_told` says that it is another rank's
+    /// news, which that one has told the others.
+    pub fn end_with(&self, error: Error, is_told: bool) -> bool {
+        let engine = self.engine.try_borrow_mut();
+        engine.map(|mut engine| engine.end(error, is_told)).is_ok()
+    }
+
     /// After an error: gives the other ranks a moment to hear of it, in case this process ends at once.
     pub fn spread(&self) {
         let patience = Instant::now() + LAST_WORDS;

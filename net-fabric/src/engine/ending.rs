@@ -25,6 +25,25 @@ impl Core {
             _ => None,
         };
         let error = known.unwrap_or_else(|| self.with_circumstances(error, transport.rank()));
+        self.end_for_all(error, transport)
+    }
+
+    /// The same with an error that this rank knows from elsewhere, so there is nobody to listen to; `is_told` if others know
+    /// it, too.
+    #[cold]
+    pub(super) fn end_from_outside<T: Transport>(&mut self, error: Error, is_told: bool, transport: &mut T) -> Error {
+        if let Some(first) = &self.failed {
+            return first.clone();
+        }
+        if let Some(watcher) = &mut self.watcher {
+            watcher.told |= is_told;
+        }
+        let error = self.with_circumstances(error, transport.rank());
+        self.end_for_all(error, transport)
+    }
+
+    /// Gives everything up because of this error, and tells the others why.
+    fn end_for_all<T: Transport>(&mut self, error: Error, transport: &mut T) -> Error {
         self.failed = Some(error.clone());
         if let Some(watcher) = &mut self.watcher {
             let (own, size) = (transport.rank(), transport.size());

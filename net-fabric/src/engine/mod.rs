@@ -158,6 +158,12 @@ impl<T: Transport> Engine<T> {
         self.fail(Error::Aborted { rank: self.transport.rank(), why: why.to_owned() })
     }
 
+    /// Ends the job on every rank because of an error that this rank knows from elsewhere. `is_told` says that it is another
+    /// rank's news, which that one has told the others.
+    pub fn end(&mut self, error: Error, is_told: bool) -> Error {
+        self.core.end_from_outside(error, is_told, &mut self.transport)
+    }
+
     /// Whether an operation has completed. It needs [`progress`](Self::progress) to come to that.
     ///
     /// # Errors

@@ -96,7 +96,11 @@ impl Job {
     #[cold]
     pub(crate) fn end_with(&self, error: Error, operation: &str) -> Error {
         let reason = match error {
-            Error::PeerDied { .. } | Error::Mismatch(_) | Error::Aborted { .. } | Error::Timeout(_) => return error,
+            Error::PeerDied { .. }
+            | Error::Lost { .. }
+            | Error::Mismatch(_)
+            | Error::Aborted { .. }
+            | Error::Timeout(_) => return error,
             Error::Unreachable { rank, pid, .. } if self.perishes(rank) => Reason::died(self.numbers[rank], pid),
             Error::Unreachable { rank, pid, reason } => {
                 let rank = self.numbers[rank];
@@ -131,6 +135,21 @@ impl Job {
     /// As [`abort`](Self::abort), for a rank that ends at once: peers may still work on its memory.
     pub fn announce_abort(&self, why: &str) {
         self.announce_end(&Reason::aborted(self.numbers[self.rank], std::process::id(), why));
+    }
+
+    /// Ends the job on every rank because of an error that was met outside of it, between nodes for instance: its ranks
+    /// are counted in the world. The job's ranks see the error as it is, or, where it is not one that ends a job, that
+    /// this rank has aborted because of it.
+    pub fn announce(&self, error: &Error) {
+        self.announce_end(&match error.clone() {
+            Error::PeerDied { rank, pid, .. } => Reason::died(rank, pid),
+            Error::Lost { rank, why } => Reason::lost(rank, why),
+            Error::Mismatch(text) => Reason::mismatch(text),
+            Error::Timeout(text) => Reason::timeout(text),
+            Error::Unreachable { rank, pid, reason } => Reason::unreachable(rank, pid, reason),
+            Error::Aborted { rank, pid, why } => Reason::aborted(rank, pid, &why),
+            other => Reason::aborted(self.numbers[self.rank], std::process::id(), &other.to_string()),
+        });
     }
 
     /// Looks at the peers' lives, at most every 20 ms; `operation` is what this rank waits in.

@@ -18,6 +18,7 @@ enum Kind {
     Aborted = 3,
     Timeout = 4,
     Unreachable = 5,
+    Lost = 6,
 }
 
 impl Reason {
@@ -40,6 +41,11 @@ impl Reason {
     /// `rank` is the one whose memory a peer cannot reach.
     pub(crate) fn unreachable(rank: usize, pid: u32, why: String) -> Self {
         Self { kind: Kind::Unreachable, rank, pid, text: why }
+    }
+
+    /// `rank` is one of another node.
+    pub(crate) fn lost(rank: usize, why: String) -> Self {
+        Self { kind: Kind::Lost, rank, pid: 0, text: why }
     }
 
     /// Kind and rank, pid and length, then the text, cut to what fits.
@@ -67,6 +73,7 @@ impl Reason {
             2 => Kind::Mismatch,
             4 => Kind::Timeout,
             5 => Kind::Unreachable,
+            6 => Kind::Lost,
             _ => Kind::Aborted,
         };
         let rank = usize::try_from(words[0] >> 8).unwrap_or(usize::MAX);
@@ -91,6 +98,7 @@ impl Reason {
             Kind::Aborted => Error::Aborted { rank: self.rank, pid: self.pid, why: self.text },
             Kind::Timeout => Error::Timeout(self.text),
             Kind::Unreachable => Error::Unreachable { rank: self.rank, pid: self.pid, reason: self.text },
+            Kind::Lost => Error::Lost { rank: self.rank, why: self.text },
         }
     }
 }
@@ -107,6 +115,7 @@ mod tests {
             Reason::aborted(3, 7, ""),
             Reason::timeout("x".repeat(8 * 62)),
             Reason::unreachable(1, 9, "nothing is mapped there".into()),
+            Reason::lost(300, "its connection is closed".into()),
         ] {
             assert_eq!(Reason::from_words(&reason.to_words::<64>()), reason);
         }

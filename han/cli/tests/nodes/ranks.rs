@@ -3,7 +3,7 @@
 use std::env;
 use std::process;
 
-use han::{Context, Result};
+use han::{Context, Error, Result};
 
 use crate::harness::Job;
 
@@ -42,10 +42,22 @@ fn play_a_role() {
         _ => panic!("no such role: {role}"),
     };
     if let Err(e) = result {
-        report(&e.to_string());
+        report(&format!("{e} [{}]", kind_of(&e)));
         process::exit(3);
     }
     process::exit(0);
+}
+
+/// What C programs are told by a code: whichever level has found it.
+fn kind_of(error: &Error) -> &'static str {
+    use net_fabric::Error as Net;
+    use shm_core::Error as Node;
+    match error {
+        Error::Node(Node::PeerDied { .. } | Node::Lost { .. }) | Error::Network(Net::Unreachable { .. }) => "death",
+        Error::Node(Node::Mismatch(_)) | Error::Network(Net::Mismatch(_) | Net::Length { .. }) => "mismatch",
+        Error::Node(Node::Aborted { .. }) | Error::Network(Net::Aborted { .. }) => "abort",
+        _ => "another",
+    }
 }
 
 fn hello() -> Result<()> {
