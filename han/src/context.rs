@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use shm_core::job::Job;
-use shm_core::{Exchange, LocalComm};
+use shm_core::{Call, Exchange, LocalComm};
 
 use crate::carrier::Carrier;
 use crate::communicator::{Communicator, Shared};
@@ -207,7 +207,7 @@ impl Context {
             Ok(trouble) => (trouble, Ok(())),
             Err(error) => (None, Err(error)),
         };
-        let barrier = drained.and_then(|()| self.world.barrier());
+        let barrier = drained.and_then(|()| self.world.run(Call::FINALIZE));
         let barrier = barrier.and_then(|()| self.inner.part());
         self.inner.finalized.set(true);
         self.inner.busy.take();

@@ -36,7 +36,7 @@ impl Trace {
         if let Err(error) = replace(&self.part, &[part::file(&self.card, &own).as_bytes()]) {
             self.note_trouble(&self.part, &error);
         }
-        world.run(Call::BARRIER, context)?;
+        world.run(Call::FINALIZE, context)?;
         let whole = self.gather(own, world, context)?;
         let mut written = [u8::from(whole.is_some_and(|parts| self.put_together(&parts)))];
         bcast(world, context, &mut written, 0)?;

@@ -91,6 +91,8 @@ pub struct Parts {
     pub send: *const u8,
     /// Where the result goes; for bcast the buffer. Not touched where the call gives no result.
     pub recv: *mut u8,
+    /// Nothing follows: ranks that make this call leave.
+    pub is_last: bool,
 }
 
 /// The call that a piece belongs to.
@@ -115,12 +117,21 @@ impl<'a> Call<'a> {
     #[inline]
     const fn new(collective: Collective, datatype: Datatype, op: Option<Op>, count: usize, root: usize) -> Self {
         let (send, recv) = (std::ptr::null(), std::ptr::null_mut());
-        let parts = Parts { collective, datatype, op, count, root, send, recv };
+        let parts = Parts { collective, datatype, op, count, root, send, recv, is_last: false };
         Self { parts, whole: None, _buffers: PhantomData }
     }
 
     /// A barrier, which is the same every time.
     pub const BARRIER: &'static Call<'static> = &Call::<'static>::new(Collective::Barrier, Datatype::Byte, None, 0, 0);
+
+    /// The barrier of ranks that leave: it meets no other barrier, and messages call it `finalize()`.
+    pub const FINALIZE: &'static Call<'static> = &Call::<'static>::finalize();
+
+    const fn finalize() -> Self {
+        let mut call = Self::new(Collective::Barrier, Datatype::Byte, None, 0, 0);
+        call.parts.is_last = true;
+        call
+    }
 
     /// A barrier.
     #[must_use]
@@ -350,6 +361,7 @@ impl<'a> Call<'a> {
         let packed = u64::from(self.collective as u8)
             | u64::from(self.datatype.code()) << 8
             | u64::from(op) << 16
+            | u64::from(self.is_last) << 24
             | (self.root as u64) << 32;
         Signature { packed, count: self.count as u64 }
     }
@@ -364,7 +376,7 @@ impl fmt::Display for Call<'_> {
 /// What every rank must agree on, as two words for shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
-    /// Collective, datatype, operator and root.
+    /// Collective, datatype, operator, whether it is the last call, and root.
     pub packed: u64,
     /// Elements of a rank's vector.
     pub count: u64,
@@ -399,7 +411,7 @@ impl fmt::Display for Signature {
         let byte = |i: u32| u8::try_from((self.packed >> (8 * i)) & 0xff).unwrap_or(0);
         let Some(collective) = Collective::from_code(byte(0)) else { return f.write_str("nothing") };
         if collective == Collective::Barrier {
-            return f.write_str("barrier()");
+            return f.write_str(if byte(3) == 0 { "barrier()" } else { "finalize()" });
         }
         let datatype = Datatype::from_code(byte(1)).map_or("unknown datatype", |d| d.name());
         write!(f, "{collective}(count {}, {datatype}", self.count)?;
@@ -431,6 +443,8 @@ mod tests {
         let call = Call::allreduce_in_place(&mut buffer, Op::Builtin(Operator::Sum));
         assert_eq!(call.signature().to_string(), "allreduce(count 4, f64, sum)");
         assert_eq!(Call::barrier().signature().to_string(), "barrier()");
+        assert_eq!(Call::FINALIZE.signature().to_string(), "finalize()");
+        assert_ne!(Call::FINALIZE.signature(), Call::BARRIER.signature());
     }
 
     #[test]

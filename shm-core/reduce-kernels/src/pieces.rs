@@ -155,7 +155,8 @@ impl Pieces {
         assert!(self.keep.scratch.bytes() > 0, "a signal needs a byte of scratch memory");
         let at = self.keep.scratch.start.cast::<u8>();
         let op = (collective != Collective::Bcast).then_some(Op::Builtin(Operator::Bor));
-        let parts = Parts { collective, datatype: Datatype::Byte, op, count: 1, root, send: at, recv: at };
+        let parts =
+            Parts { collective, datatype: Datatype::Byte, op, count: 1, root, send: at, recv: at, is_last: false };
         Call::piece(parts, self.share())
     }
 
@@ -168,7 +169,16 @@ impl Pieces {
         send: *const u8,
         recv: *mut u8,
     ) -> Call<'static> {
-        let parts = Parts { collective, datatype: self.parts.datatype, op, count: range.len(), root, send, recv };
+        let parts = Parts {
+            collective,
+            datatype: self.parts.datatype,
+            op,
+            count: range.len(),
+            root,
+            send,
+            recv,
+            is_last: false,
+        };
         Call::piece(parts, self.share())
     }
 

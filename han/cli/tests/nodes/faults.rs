@@ -56,6 +56,16 @@ pub(crate) fn differ(rank: usize, count: usize, own: &str, others: &str) -> Resu
     context.finalize()
 }
 
+/// The role: rank `rank` finalizes while the others are in a collective.
+pub(crate) fn leave_early(rank: usize) -> Result<()> {
+    let context = Context::init()?;
+    context.world().barrier()?;
+    if context.world().rank() != rank {
+        context.world().allreduce_in_place(&mut [1_i64; 3], Operator::Sum)?;
+    }
+    context.finalize()
+}
+
 /// The role: one node comes to everything when the others have long waited.
 pub(crate) fn late() -> Result<()> {
     let context = Context::init()?;
@@ -263,6 +273,16 @@ fn ranks_of_a_node_that_call_different_collectives_are_named() {
             expect_mismatch(&done, 4);
             assert!(names.iter().all(|name| done.stderr.contains(&format!("called {name}("))), "{names:?}: {done:#?}");
         }
+    }
+}
+
+#[test]
+fn finalize_while_others_are_in_a_collective_is_named_on_every_node() {
+    for rank in 0..4 {
+        let done = ranks::job(&["-n", "4", "--nodes", "2"], &format!("leave-early {rank}")).finish();
+        expect_mismatch(&done, 4);
+        let names = ["called finalize()", "called allreduce(count 3, i64, sum)"];
+        assert!(names.iter().all(|name| done.stderr.contains(name)), "{done:#?}");
     }
 }
 

@@ -38,6 +38,7 @@ fn play_a_role() {
         ["differ", rank, count, own, others] => {
             crate::faults::differ(rank.parse().unwrap(), count.parse().unwrap(), own, others)
         }
+        ["leave-early", rank] => crate::faults::leave_early(rank.parse().unwrap()),
         ["mismatch"] => crate::faults::mismatch(),
         _ => panic!("no such role: {role}"),
     };

@@ -80,6 +80,9 @@ fn finalize_is_answered(place: &str) {
     let name = format!("rank 1 (pid {})", reports[1].1);
     for (.., text) in &reports {
         assert!(text.contains(&name) && text.contains("allreduce(count 4, i32, sum)"), "{done:#?}");
+        // On another communicator nothing of it is called.
+        let called = if place == "world" { "called finalize()" } else { "has called finalize" };
+        assert!(text.contains(called), "{done:#?}");
     }
 }
 
