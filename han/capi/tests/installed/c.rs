@@ -1,6 +1,6 @@
 //! Programs in C and C++.
 
-use crate::prefix::{compile, compile_shared, han_run, passes, pkg_config, prefix, run, succeed, with_archive};
+use crate::prefix::{compile, compile_shared, han_run_on, passes, pkg_config, prefix, run, succeed, with_archive};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -59,16 +59,21 @@ fn without_a_launcher_the_world_is_one_rank() {
 
 /// Runs `failures MODE` on 3 ranks; all of them but `absent` must have seen it.
 fn fails(mode: &str, absent: usize, message: &str) -> Option<i32> {
-    let name = format!("failures-{mode}"); // each test its own, as they run side by side
+    fails_on(1, 3, mode, absent, message)
+}
+
+/// The same on `ranks` ranks of `nodes` nodes.
+fn fails_on(nodes: usize, ranks: usize, mode: &str, absent: usize, message: &str) -> Option<i32> {
+    let name = format!("failures-{mode}-{nodes}"); // each test its own, as they run side by side
     let program = compile_shared("cc", "tests/c/failures.c", &name, &FLAGS);
-    let output = run(&mut han_run(3, &program, &[mode]));
+    let output = run(&mut han_run_on(nodes, ranks, &program, &[mode]));
     let text = String::from_utf8_lossy(&output.stdout);
     let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(!output.status.success(), "{all}");
     assert!(!all.contains("not so") && !all.contains("returned"), "{all}");
     // The launcher may end ranks that have seen it before they say so; at least one has.
     let seen = text.matches("saw it").count();
-    assert!((1..=3 - absent).contains(&seen), "{all}");
+    assert!((1..=ranks - absent).contains(&seen), "{all}");
     assert!(text.contains(message), "{all}");
     output.status.code()
 }
@@ -81,6 +86,12 @@ fn a_death_is_an_error_on_the_survivors() {
 #[test]
 fn a_mismatch_shows_both_sides() {
     fails("mismatch", 0, "count 3");
+}
+
+#[test]
+fn over_nodes_every_rank_is_told_the_same_kind_of_error() {
+    fails_on(2, 4, "died", 1, "rank 3");
+    fails_on(2, 4, "mismatch", 0, "count 3");
 }
 
 #[test]

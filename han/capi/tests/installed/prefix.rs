@@ -98,8 +98,15 @@ pub(crate) fn compile_shared(compiler: &str, file: &str, name: &str, flags: &[&s
 
 /// `han run -n RANKS -- PROGRAM ARGUMENTS`; however slow they are, survivors of a failure say what they saw.
 pub(crate) fn han_run(ranks: usize, program: &Path, arguments: &[&str]) -> Command {
+    han_run_on(1, ranks, program, arguments)
+}
+
+/// The same on ranks of so many nodes, all of them this machine.
+pub(crate) fn han_run_on(nodes: usize, ranks: usize, program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(prefix().join("bin/han"));
-    command.args(["run", "-n", &ranks.to_string(), "--timeout", TIMEOUT_SECONDS, "--grace", GRACE_SECONDS, "--"]);
+    let (nodes, ranks) = (nodes.to_string(), ranks.to_string());
+    command.args(["run", "-n", &ranks, "--nodes", &nodes]);
+    command.args(["--timeout", TIMEOUT_SECONDS, "--grace", GRACE_SECONDS, "--"]);
     command.arg(program).args(arguments);
     command
 }
