@@ -89,8 +89,8 @@ impl Runner {
         })
     }
 
-    /// What the program notes without the library, or that it does not end. That is kept beside the program: neither
-    /// this project nor chance has part in it.
+    /// What the program notes without the library: kept beside the program, as neither this project nor chance has part
+    /// in it. Or that it does not end, which is kept until somebody has more patience: with other work on the cores it may.
     fn alone(&self, mpi: &Mpi, binary: &Path, world: &World) -> Result<Alone> {
         let name = format!("{}-{}", binary.file_name().unwrap_or_default().to_string_lossy(), world.name());
         let kept = |ending: &str| binary.with_file_name(format!("{name}.{ending}"));
