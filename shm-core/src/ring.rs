@@ -278,6 +278,7 @@ impl Ring {
     /// Takes the next `steps` steps, one at least, with room for `bytes` in consecutive cells until the last of them is
     /// consumed; returns the first one's.
     pub(crate) fn take_steps(&mut self, steps: usize, bytes: usize) -> Span {
+        debug_assert!((1..1 << 28).contains(&steps), "{steps} steps at once would not compare well");
         #[allow(clippy::cast_possible_truncation)] // steps are numbers modulo 2^32, and far fewer are taken at a time
         let last = self.step.wrapping_add(steps as u32 - 1);
         let oldest = self.step.wrapping_add(1).wrapping_sub(self.depth);

@@ -21,7 +21,8 @@ impl Ring {
         self.look_at_watermarks()?;
         // A writer that was stopped waits for more room than it needs, so that it need not look again
         // after every step, at lines that the readers would have to fetch back. But it must not wait
-        // for more than peers are sure to have marked: `MARK_LAG` steps less than there were.
+        // for more than peers are sure to have marked: `MARK_LAG` steps less than there were. Steps that are taken at once
+        // are marked one by one, by ranks that do not wait for this writer's next one.
         let ample = needed.wrapping_add(span.step().wrapping_sub(needed) / 2);
         let sure = span.step().wrapping_sub(MARK_LAG);
         let wanted = if before(sure, ample) { sure } else { ample };
@@ -94,7 +95,8 @@ impl Ring {
     }
 
     /// Steps compare well only within half the circle, and a rank that only reads never asks how far its peers
-    /// are. All are within a ring of this rank's step, or it could not have come so far.
+    /// are. All are within a ring of this rank's step, or it could not have come so far, and the steps of one operation that
+    /// are taken at once.
     fn stay_comparable(&mut self) {
         stay_comparable(&mut self.recycled, self.step);
         self.cells.stay_comparable(self.step);

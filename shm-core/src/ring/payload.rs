@@ -55,10 +55,10 @@ impl Ring {
     ///
     /// # Safety
     /// [`may_write`](Self::may_write) has allowed the span, which has room for `offset + bytes`; no peer reads these
-    /// bytes before a flag that this rank has yet to publish; `from` is valid for `bytes` and not in these cells.
+    /// bytes, or adds to them, before a flag that this rank has yet to publish; `from` is valid for `bytes` and not in these cells.
     #[inline]
     pub(crate) unsafe fn put_cells(&mut self, span: Span, offset: usize, from: *const u8, bytes: usize) {
-        // SAFETY: only this rank writes to them; the rest is the caller's promise.
+        // SAFETY: nobody else writes to these bytes before a flag of this rank; the rest is the caller's promise.
         unsafe { self.cells.put(self.rank, span, offset, from, bytes) };
     }
 

@@ -180,6 +180,11 @@ fn chain(size: usize, everywhere: bool, early: Early) {
             }
             own.mark.advance(chunk + 1);
         }
+        if rank == 1 {
+            // The next operation's first writer to these cells.
+            until_all(ranks, rank, |peer| early == Early::Leaves || peer.mark.reached(CHUNKS))?;
+            sum.set(0);
+        }
         Some(())
     });
 }
@@ -208,6 +213,12 @@ fn a_rank_that_hands_a_sum_on_before_it_has_added_is_caught() {
 #[should_panic(expected = "Causality violation")]
 fn a_rank_that_begins_a_sum_where_one_is_still_read_is_caught() {
     chain(2, false, Early::Writes);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn cells_of_a_sum_that_are_taken_again_before_all_have_marked_are_caught() {
+    chain(3, false, Early::Leaves);
 }
 
 #[test]

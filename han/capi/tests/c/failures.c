@@ -14,7 +14,7 @@ int main(int argc, char **argv) {
     CHECK(argc == 2);
     start();
     CHECK(size >= 2);
-    OK(han_barrier(world));
+    (void)han_barrier(world); /* a rank that is still in it may hear here what has become of the others */
     if (strcmp(argv[1], "died") == 0) {
         if (rank == size - 1) _exit(0);
         EXPECT(HAN_ERR_PEER_DIED, han_allreduce(&one, &n, 1, HAN_INT32, HAN_SUM, world));
@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
     } else if (strcmp(argv[1], "callback") == 0) {
         han_op_t op;
         OK(han_op_create(aborting_op, NULL, 1, &op));
-        OK(han_reduce(&one, &n, 1, HAN_INT32, op, 0, world)); /* the root never leaves it */
+        (void)han_reduce(&one, &n, 1, HAN_INT32, op, 0, world); /* the root never leaves it */
         EXPECT(HAN_ERR_PEER_DIED, han_barrier(world));
     } else {
         if (rank == 1) han_abort(7);

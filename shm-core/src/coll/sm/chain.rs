@@ -10,7 +10,7 @@
 //! results differ in their last bits.
 #![allow(unsafe_code)] // reduces to and from shared memory
 
-use crate::coll::operands::Operands;
+use crate::coll::operands::{are_mapped, can_be_reached};
 use crate::coll::sm::by_core::{Link, MOST_CORES};
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
@@ -41,11 +41,8 @@ enum Stage<'a> {
 
 impl<'a> Reduce<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
-        let stage = if ring.terms().may_map {
-            Stage::News(News::new(ring, &call))
-        } else {
-            Stage::Chain(Chain::new(ring, &call))
-        };
+        let stage =
+            if ring.terms().may_map { Stage::News(News::new(ring)) } else { Stage::Chain(Chain::new(ring, &call)) };
         Self { call, stage }
     }
 }
@@ -54,8 +51,8 @@ impl Progress for Reduce<'_> {
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         if let Stage::News(news) = &mut self.stage {
             wait_for!(news.exchange(ring, &self.call)?);
-            self.stage = if news.operands.all_are_mapped(ring) {
-                // SAFETY: nothing but the news was made of the call, which slices carry out from here on.
+            self.stage = if news.all_are_mapped {
+                // SAFETY: nothing was made of the call so far, which slices carry out from here on.
                 Stage::Slices(slice::Reduce::new(ring, unsafe { self.call.again() }))
             } else {
                 Stage::Chain(Chain::new(ring, &self.call))
@@ -77,19 +74,20 @@ impl Progress for Reduce<'_> {
     }
 }
 
-/// What the ranks tell each other of their vectors, in a step of its own.
+/// Whether the ranks' vectors are mapped, which they tell each other in a step of its own. Nothing is lent by that.
 #[derive(Debug)]
 struct News {
-    operands: Operands,
     span: Span,
     told: bool,
     /// Index of the peer whose news are looked for next.
     next: usize,
+    /// As far as is known.
+    all_are_mapped: bool,
 }
 
 impl News {
-    fn new(ring: &mut Ring, call: &Call<'_>) -> Self {
-        Self { operands: Operands::new(ring, call, true), span: ring.take(0), told: false, next: 0 }
+    fn new(ring: &mut Ring) -> Self {
+        Self { span: ring.take(0), told: false, next: 0, all_are_mapped: true }
     }
 
     /// Tells, and takes what the others have told; true once all have.
@@ -98,14 +96,21 @@ impl News {
             if !ring.may_write(self.span)? {
                 return Ok(false);
             }
-            self.operands.tell(ring, call, self.span);
+            let is_mapped = u64::from(can_be_reached(ring, call) && are_mapped(ring, call));
+            // SAFETY: just allowed, not yet published; a word fits beside a flag.
+            unsafe { ring.put_inline(self.span, (&raw const is_mapped).cast(), size_of::<u64>()) };
             ring.publish(self.span);
-            self.told = true;
+            (self.told, self.all_are_mapped) = (true, is_mapped != 0);
         }
         if !ring.published_by_all(self.span, &mut self.next)? {
             return Ok(false);
         }
-        self.operands.learn_all(ring, self.span)?;
+        self.all_are_mapped &= ring.peers().iter().all(|&peer| {
+            let mut is_mapped = 0_u64;
+            // SAFETY: the peer has published a word there, and writes no more before this rank has marked the step.
+            unsafe { copy((&raw mut is_mapped).cast(), ring.inline(peer, self.span), size_of::<u64>()) };
+            is_mapped != 0
+        });
         ring.all_have_reached(self.span.step());
         ring.consumed(self.span.end());
         Ok(true)

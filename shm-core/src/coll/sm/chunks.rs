@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::coll::sm::table::{LEAST_CHUNK_BYTES, LEAST_HALVED_BYTES, MOST_CHUNK_BYTES};
 use crate::coll::sm::{Form, Terms};
+use crate::copy::cico::LINE;
 use crate::ring::Ring;
 use reduce_kernels::{Call, Collective};
 
@@ -53,7 +54,6 @@ impl Chunks {
 
     /// Slices are cut at multiples of this: whole lines and whole elements.
     fn unit(&self) -> usize {
-        const LINE: usize = 64;
         LINE.max(self.element_bytes)
     }
 }
@@ -88,7 +88,7 @@ impl Cut {
                 let part = (bytes / parts).clamp(LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES).next_power_of_two();
                 let is_halved = collective == Collective::Bcast && terms.own_cores && bytes >= LEAST_HALVED_BYTES;
                 if is_halved && part >= bytes {
-                    (bytes.div_ceil(2).next_power_of_two(), CutBecause::Halves)
+                    (bytes.div_ceil(2).next_multiple_of(LINE), CutBecause::Halves)
                 } else {
                     (part, CutBecause::Parts(parts))
                 }
