@@ -10,6 +10,9 @@ use crate::segment::layout::INLINE_BYTES;
 const EXPECTED_LINES: usize = 4;
 /// What of a payload stands in the line that a reader polls.
 const POLLED_BYTES: usize = LINE - 8;
+/// Payloads from here on are not asked for by their readers: their writer is at work on these lines for so long that it would
+/// lose them again and again.
+const LONG_BYTES: usize = 512;
 
 impl Ring {
     /// Copies `bytes` at `from` into this rank's slot of `span`, beside the flag.
@@ -134,8 +137,8 @@ impl Ring {
         &self.sources
     }
 
-    /// As [`published`](Self::published), for a payload of `bytes` that this rank reads next: while it is not there, its
-    /// lines are asked for, so that they come beside the flag and not one after it. Only where ranks have a core each:
+    /// As [`published`](Self::published), for a payload of `bytes` that this rank reads next: while it is not there, the
+    /// lines of a short one are asked for, so that they come beside the flag and not one after it. Only where ranks have a core each:
     /// elsewhere the writer may not run, and looks cost the core that it waits for.
     ///
     /// # Errors
@@ -145,7 +148,7 @@ impl Ring {
         if self.published(peer, span)? {
             return Ok(true);
         }
-        if bytes > POLLED_BYTES && self.own_cores() {
+        if bytes > POLLED_BYTES && bytes < LONG_BYTES && self.own_cores() {
             self.fetch_payload(peer, span, bytes);
         }
         Ok(false)
