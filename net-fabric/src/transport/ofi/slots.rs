@@ -82,7 +82,7 @@ impl Slots {
     }
 
     /// The operations under way with their slots, from slot `start` on, then those before it.
-    pub(super) fn around(&self, start: usize) -> impl Iterator<Item = (usize, &Operation)> {
+    pub(super) fn around(&self, start: usize) -> impl Iterator<Item = (usize, &Operation)> + Clone {
         let count = self.operations.len();
         (0..count).filter_map(move |offset| {
             let slot = (start + offset) % count;

@@ -5,6 +5,9 @@
 //! port of the kernel's, though. So when nothing has completed for a while, a helper connects there, and closes at
 //! once: the kernel of a host with a living endpoint accepts without the peer's help, that of a host whose endpoint
 //! is gone refuses, and a host that is out of reach does not answer.
+//!
+//! A peer may be gone because it has left in order, and its last message not read yet. So it is asked twice, with
+//! polls that read what came between, and only one that something is still awaited from is given up.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -20,6 +23,8 @@ pub(super) struct Watch {
     interval: Duration,
     asked: Option<(usize, JoinHandle<io::Result<()>>)>,
     last: Option<Instant>,
+    /// The peer that refused when it was asked last.
+    suspect: Option<usize>,
     /// The peer to begin with next time.
     cursor: usize,
 }
@@ -31,18 +36,27 @@ pub(super) fn listens(provider: &str) -> bool {
 
 impl Watch {
     pub(super) fn new(addresses: Vec<SocketAddr>, interval: Duration) -> Self {
-        Self { addresses, interval, asked: None, last: None, cursor: 0 }
+        Self { addresses, interval, asked: None, last: None, suspect: None, cursor: 0 }
     }
 
     /// Nothing has completed for `idle`. `awaited` are the peers of the messages under way. Gives a peer that is
     /// gone, and why.
-    pub(super) fn tick(&mut self, idle: Duration, awaited: impl Iterator<Item = usize>) -> Option<(usize, String)> {
+    pub(super) fn tick(
+        &mut self,
+        idle: Duration,
+        awaited: impl Iterator<Item = usize> + Clone,
+    ) -> Option<(usize, String)> {
         if let Some((peer, helper)) = self.asked.take_if(|(_, helper)| helper.is_finished()) {
             // A helper that could not work says nothing about the peer.
-            if let Ok(Err(error)) = helper.join()
-                && let Some(reason) = reason(&error)
+            let reason = helper.join().ok().and_then(|asked| reason(&asked.err()?));
+            let suspected = self.suspect.take();
+            if let Some(reason) = reason
+                && awaited.clone().any(|awaited| awaited == peer)
             {
-                return Some((peer, format!("{reason} at {}", self.addresses[peer])));
+                if suspected == Some(peer) {
+                    return Some((peer, format!("{reason} at {}", self.addresses[peer])));
+                }
+                (self.suspect, self.cursor, self.last) = (Some(peer), peer, Some(Instant::now()));
             }
         }
         if idle < self.interval || self.asked.is_some() || self.last.is_some_and(|last| last.elapsed() < self.interval)
@@ -87,13 +101,14 @@ mod tests {
 
     use super::*;
 
-    fn ask(watch: &mut Watch, peer: usize) -> Option<(usize, String)> {
+    /// Asks a peer, and hears what came of it when something is awaited from `awaited`.
+    fn ask(watch: &mut Watch, peer: usize, awaited: usize) -> Option<(usize, String)> {
         watch.last = None;
         assert_eq!(watch.tick(Duration::from_secs(1), [peer].into_iter()), None);
         while !watch.asked.as_ref().unwrap().1.is_finished() {
             thread::yield_now();
         }
-        watch.tick(Duration::ZERO, [peer].into_iter())
+        watch.tick(Duration::ZERO, [awaited].into_iter())
     }
 
     #[test]
@@ -103,10 +118,27 @@ mod tests {
         let mut watch = Watch::new(addresses, Duration::from_secs(1));
         assert_eq!(watch.tick(Duration::from_millis(999), [0, 1].into_iter()), None);
         assert!(watch.asked.is_none());
-        assert_eq!((ask(&mut watch, 0), ask(&mut watch, 1)), (None, None));
+        for peer in [0, 1, 0, 1] {
+            assert_eq!(ask(&mut watch, peer, peer), None);
+        }
         drop(listeners);
-        let (peer, reason) = ask(&mut watch, 1).unwrap();
+        assert_eq!(ask(&mut watch, 1, 1), None);
+        let (peer, reason) = ask(&mut watch, 1, 1).unwrap();
         assert!(peer == 1 && reason.contains("nobody listens"), "{reason}");
+    }
+
+    #[test]
+    fn those_whose_last_message_came_have_left_in_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut watch = Watch::new(vec![listener.local_addr().unwrap(); 2], Duration::from_secs(1));
+        drop(listener);
+        // A first refusal is asked again, a second one counts while something is awaited from the peer.
+        for _ in 0..3 {
+            assert_eq!((ask(&mut watch, 1, 1), ask(&mut watch, 1, 0)), (None, None));
+        }
+        // Another peer's refusal is not this one's.
+        assert_eq!((ask(&mut watch, 0, 0), ask(&mut watch, 1, 1)), (None, None));
+        assert_eq!(ask(&mut watch, 1, 1).map(|(peer, _)| peer), Some(1));
     }
 
     #[test]
