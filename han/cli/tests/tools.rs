@@ -159,7 +159,11 @@ fn info_tells_the_whole_configuration() {
     assert_eq!((&spins["value"], &spins["origin"]), (&"7".into(), &"HAN_SET".into()));
     assert!(settings.iter().any(|setting| setting["origin"] == "default"));
     assert!(!info["hardware"]["allowed"].as_array().unwrap().is_empty());
-    assert!(output(&["info"]).unwrap().contains("chunk_bytes"));
+    let text = output(&["info"]).unwrap();
+    assert!(text.contains("chunk_bytes"), "{text}");
+    // The algorithm of all connections (`man 7 tcp`).
+    let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+    assert_eq!(text.contains("TCP is paced here"), congestion.trim() == "bbr", "{text}");
 }
 
 #[test]

@@ -18,6 +18,8 @@ use nix::sys::socket::{SockaddrStorage, getpeername, getsockname, getsockopt, se
 
 /// What paces.
 const PACING: &str = "bbr";
+/// What the system gives all connections.
+const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// What is taken instead.
 const INSTEAD: &str = "reno";
 /// After a peer was met: when two ranks connect to each other at once, one of the connections soon goes again.
@@ -47,6 +49,13 @@ pub(super) struct Connections {
 /// it had BBR, so that the connections which the endpoint makes itself will have it, too.
 pub(super) fn was_pacing(own: SocketAddr) -> bool {
     relieve(|local, _| is_at(local, own)) > 0
+}
+
+/// Whether the system paces all connections of TCP. Those that an endpoint makes itself then stay paced in part
+/// (`docs/libfabric.md`).
+#[must_use]
+pub fn system_paces() -> bool {
+    fs::read_to_string(DEFAULT).is_ok_and(|name| name.trim() == PACING)
 }
 
 impl Connections {

@@ -52,6 +52,7 @@ use watch::Watch;
 
 pub use choice::{Candidate, PREFERENCE, candidates};
 pub use config::{Config, Interface, Reach};
+pub use congestion::system_paces;
 pub use open::{Unconnected, open, world_here};
 
 /// A rank of a world whose messages go over libfabric.
