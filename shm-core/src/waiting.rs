@@ -46,7 +46,9 @@ pub(crate) fn wait_for(
         if waiter.spin(apart, || advance(operation, ring).map(|poll| poll.is_ready()))? {
             break;
         }
-        job.check_in(|| ring.operation())?;
+        if has_ended(job.check_in(|| ring.operation()), operation, ring)? {
+            break;
+        }
         meanwhile(&job, ring, idle)?;
         let mut outcome = Ok(false);
         let rested = waiter.rest(job.bell(), || {
@@ -57,13 +59,24 @@ pub(crate) fn wait_for(
             break;
         }
         if rested {
-            vigil.get_or_insert_with(Vigil::new).look(ring, operation.awaits(ring))?;
+            let seen = vigil.get_or_insert_with(Vigil::new).look(ring, operation.awaits(ring));
+            if has_ended(seen, operation, ring)? {
+                break;
+            }
         }
     }
     if vigil.is_some() {
         job.note_progress();
     }
     Ok(())
+}
+
+/// True if the operation is done, where a look at the job has failed: what ended the job may have come behind the last
+/// thing that the operation needed, since this rank has looked for that.
+fn has_ended(looked: Result<()>, operation: &mut dyn Progress, ring: &mut Ring) -> Result<bool> {
+    let Err(error) = looked else { return Ok(false) };
+    // Nobody works on peers' vectors any more: to reach out is refused.
+    if advance(operation, ring).is_ok_and(|poll| poll.is_ready()) { Ok(true) } else { Err(error) }
 }
 
 /// Does what the caller does while it waits. If that fails, or panics, the job ends: this rank's operation stays

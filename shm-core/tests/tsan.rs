@@ -4,11 +4,12 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reduce_kernels::{Op, Operator, UserOperator};
 use shm_core::{Call, Error, Form, Job, LocalComm, OwnedCall, Settings, Single};
@@ -346,12 +347,16 @@ const TAKEN_BACK: i64 = -1;
 /// Rank 2 leaves an operation by what `leave` does while it waits, and all use their vectors as soon as they have
 /// their errors, while rank 1, which has not noticed yet, is at work on them. What each rank got.
 fn leaving(slice_min_bytes: Option<usize>, leave: impl Fn(&Job) -> shm_core::Result<()> + Sync) -> Vec<Error> {
-    let (at_work, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let [at_work, left, seen] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
     let errors = ranks(3, &reached(Single::IfShared, slice_min_bytes, false), |comm, _| {
         let (rank, count) = (comm.rank(), 20_000);
-        let (here, seen) = (Arc::clone(&at_work), Arc::clone(&seen));
+        let (here, gone, seen) = (Arc::clone(&at_work), Arc::clone(&left), Arc::clone(&seen));
         let op = UserOperator::elementwise::<i64>(true, move |a, b| {
             if rank == 1 && !here.swap(true, Ordering::Relaxed) {
+                let began = Instant::now();
+                while !gone.load(Ordering::Relaxed) && began.elapsed() < Duration::from_secs(200) {
+                    std::thread::yield_now();
+                }
                 // Time for the others to be told.
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -360,7 +365,13 @@ fn leaving(slice_min_bytes: Option<usize>, leave: impl Fn(&Job) -> shm_core::Res
         });
         let (mut send, mut recv) = (vector(rank, count, 0), vec![0; count]);
         let job = Rc::clone(comm.job());
-        let end = || if rank == 2 && at_work.load(Ordering::Relaxed) { leave(&job) } else { Ok(()) };
+        let end = || {
+            if rank != 2 || !at_work.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            left.store(true, Ordering::Relaxed);
+            leave(&job)
+        };
         let call = Call::allreduce(&send, &mut recv, op.into()).unwrap();
         let outcome = catch_unwind(AssertUnwindSafe(|| comm.run(call, end)));
         send.fill(TAKEN_BACK);
@@ -391,5 +402,40 @@ fn who_fails_while_it_waits_gets_its_vectors_back() {
         for error in leaving(slice_min_bytes, |_| panic!("as the test wants it")) {
             assert!(matches!(error, Error::PeerDied { rank: 2, .. }), "{error}");
         }
+    }
+}
+
+/// Rank 0 looks at the job once it has given its core away 16 times; by then the barrier is over, and rank 1 has ended the job.
+#[test]
+fn what_was_complete_before_the_job_ended_is_no_error() {
+    let [looks, ended] = [(); 2].map(|()| AtomicBool::new(false));
+    let until = |flag: &AtomicBool| {
+        while !flag.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    };
+    let outcomes = ranks(2, &heap(), |comm, _| {
+        let rank = comm.rank();
+        let rests = Cell::new(0);
+        if rank == 1 {
+            until(&looks);
+        }
+        let outcome = comm.run(Call::barrier(), || {
+            rests.set(rests.get() + 1);
+            if rank == 0 && rests.get() == 16 {
+                looks.store(true, Ordering::Release);
+                until(&ended);
+            }
+            Ok(())
+        });
+        if rank == 1 {
+            comm.job().abort("as the test wants it");
+            ended.store(true, Ordering::Release);
+        }
+        (outcome, comm.run(Call::barrier(), idle))
+    });
+    for (barrier, after) in outcomes {
+        barrier.unwrap();
+        assert!(matches!(after, Err(Error::Aborted { rank: 1, .. })), "{after:?}");
     }
 }
