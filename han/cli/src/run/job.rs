@@ -136,10 +136,11 @@ impl Job {
     /// The next step whose time has come; each comes once.
     pub(super) fn due(&mut self, now: Instant) -> Option<Step> {
         let take = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
-        if take(&mut self.kill_at) {
-            Some(Step::Kill)
-        } else if take(&mut self.terminate_at) {
+        // Ranks are asked first, also if both are overdue.
+        if take(&mut self.terminate_at) {
             Some(Step::Terminate)
+        } else if take(&mut self.kill_at) {
+            Some(Step::Kill)
         } else if take(&mut self.time_out_at) {
             Some(Step::TimeOut)
         } else {
