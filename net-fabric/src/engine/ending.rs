@@ -11,6 +11,8 @@ use crate::transport::{Completion, Transport};
 
 /// How long an engine that goes tries to tell the others why.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How often one that finds a rank out of reach looks for the reason at least.
+const LEAST_LOOKS: u32 = 64;
 
 impl Core {
     /// Ends the job: gives everything up, and tells the others why unless they have told this rank. The first
@@ -75,7 +77,7 @@ impl Core {
         let own = transport.rank();
         let mut watcher = self.watcher.as_mut().filter(|watcher| !watcher.told)?;
         let patience = Instant::now() + watcher.watch.listen;
-        loop {
+        for look in 0.. {
             let moves = transport.progress(&mut self.completed).is_ok();
             let mut asked = Vec::new();
             for Completion { token, word, outcome } in self.completed.drain(..) {
@@ -97,11 +99,13 @@ impl Core {
                 return Some(mismatch);
             }
             watcher = self.watcher.as_mut()?;
-            if !moves || Instant::now() >= patience {
+            // Time may pass without this rank.
+            if !moves || (look >= LEAST_LOOKS && Instant::now() >= patience) {
                 return None;
             }
             while matches!(watcher.mail.post(transport, &self.seal), Ok(Some(_))) {}
         }
+        None
     }
 
     /// Lets notes move until all are sent, but not for long.

@@ -25,7 +25,13 @@ fn ranks_over(provider: &str, size: usize) -> Vec<OfiTransport> {
 fn failures_apart(ranks: Vec<OfiTransport>, case: impl Fn(usize) -> Case + Sync) -> Vec<Error> {
     let (size, case, failed) = (ranks.len(), &case, &AtomicUsize::new(0));
     let rank = move |rank: usize, transport: OfiTransport| {
-        let mut engine = Engine::watched(transport, SECRET, Watch::default(), Box::<Notebook>::default());
+        let mut engine = Engine::watched(
+            transport,
+            SECRET,
+            // The other rank may be without a core for a while.
+            Watch { listen: Duration::from_secs(3), ..Watch::default() },
+            Box::<Notebook>::default(),
+        );
         let mut part = case(rank).part(rank, size, 0);
         let started = Instant::now();
         let mut error = part.try_start(&mut engine, Key { communicator: 0, sequence: 0 }).err();

@@ -186,14 +186,14 @@ fn sleeping_ends_with_a_message() {
                         second.progress(&mut completed).unwrap();
                     }
                     assert_eq!(completed[0].outcome.clone().unwrap(), 1000);
-                    second.leave(Duration::from_secs(30)).unwrap();
+                    second.leave(Duration::from_secs(100)).unwrap();
                 });
                 let mut completed = Vec::new();
                 // SAFETY: as above.
                 while unsafe { first.send(1, Tag(1), 0, data.as_ptr(), 1000, Token(1)) }.unwrap() == Posted::Busy {
                     first.progress(&mut completed).unwrap();
                 }
-                first.leave(Duration::from_secs(30)).unwrap();
+                first.leave(Duration::from_secs(100)).unwrap();
             });
             assert!(started.elapsed() < Duration::from_secs(300), "{provider}");
         }

@@ -11,7 +11,7 @@ use crate::sys::{affinity, clock};
 /// How often a waiting rank looks at its peers' lives, in nanoseconds.
 const HEALTH_EVERY_NS: u64 = 20_000_000;
 /// How long a process whose memory has gone may take to end.
-const PERISHED_WITHIN_NS: u64 = 200_000_000;
+const PERISHED_WITHIN_NS: u64 = 1_000_000_000;
 /// How long a rank that works on a peer's memory may take to its next look at the job.
 const REACHING_WITHIN_NS: u64 = 1_000_000_000;
 /// How long a rank may take to write down why it ends the job.
