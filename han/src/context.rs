@@ -28,7 +28,7 @@ pub struct Context {
 }
 
 /// How long the last rank may take from the last barrier to its goodbye.
-const LEAVE_WITHIN: Duration = Duration::from_secs(30);
+const LEAVE_WITHIN: Duration = Duration::from_secs(300);
 /// A rank that waits for its node looks at the network no more often: a look is a system call, and somebody else may need
 /// the core.
 const NETWORK_EVERY: Duration = Duration::from_micros(50);

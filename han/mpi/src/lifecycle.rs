@@ -75,7 +75,7 @@ fn refuse(comm: Word, rank: usize, why: &str) -> ! {
     if rank == 0 {
         eprintln!("libhan_mpi: {why}");
         // Hydra drops what it has not yet passed on when a rank aborts.
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_secs(1));
     }
     // Before anybody aborts, rank 0 has said why.
     // SAFETY: MPI is initialised.

@@ -102,8 +102,9 @@ fn mistakes_are_explained_on_every_rank() {
     alone.expect(1, &["HAN_RENDEZVOUS needs a secret", "/dev/urandom", "HAN_SECRET_FILE"]);
 
     let here = address();
-    let present = |number| rank(&here, number, 4, &hello).env(SECRET.0, SECRET.1).env("HAN_RENDEZVOUS_TIMEOUT", "20");
-    let half = [present(0).start(), present(2).start()];
+    let present = |number| rank(&here, number, 4, &hello).env(SECRET.0, SECRET.1);
+    // Rank 0's patience is over first.
+    let half = [present(0).env("HAN_RENDEZVOUS_TIMEOUT", "20").start(), present(2).start()];
     let here = address();
     let root = rank(&here, 0, 2, &hello).env(SECRET.0, SECRET.1).env("HAN_RENDEZVOUS_TIMEOUT", "20").start();
     let stranger = rank(&here, 1, 2, &hello).env(SECRET.0, "another secret of somebody").start();

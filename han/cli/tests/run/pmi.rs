@@ -35,7 +35,7 @@ fn a_script_may_run_two_programs_one_after_the_other() {
 
 #[test]
 fn exit_before_finalize_is_a_failure() {
-    let done = ranks::job(&["-n", "3"], "no-finalize").finish();
+    let done = ranks::job(&["-n", "3", "--grace", "250"], "no-finalize").finish();
     done.expect(1, &["han run: rank 1 (pid ", ") exited with code 0 between PMI init and finalize"]);
     assert_eq!(done.stdout.matches("the launcher closed the PMI connection").count(), 2, "{done:?}");
 }

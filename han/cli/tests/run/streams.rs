@@ -127,10 +127,10 @@ fn output_that_cannot_be_written_is_a_failure() {
 
 #[test]
 fn a_reader_who_does_not_read_holds_up_neither_timeout_nor_signals() {
-    let mut job = Job::new(&["-n", "1", "--timeout", "0.5", "yes"]).start();
+    let mut job = Job::new(&["-n", "1", "--timeout", "5", "yes"]).start();
     let unread = job.child.stdout.take();
     let mut errors = BufReader::new(job.child.stderr.take().unwrap()).lines();
-    assert!(errors.next().unwrap().unwrap().contains("--timeout of 0.5 s; rank 0 was still running"));
+    assert!(errors.next().unwrap().unwrap().contains("--timeout of 5 s; rank 0 was still running"));
     eventually("only the launcher's two processes are left", || job.processes().len() == 2);
     job.signal(Signal::SIGTERM);
     job.finish().expect(124, &[]);
