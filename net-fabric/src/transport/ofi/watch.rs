@@ -6,8 +6,8 @@
 //! once: the kernel of a host with a living endpoint accepts without the peer's help, that of a host whose endpoint
 //! is gone refuses, and a host that is out of reach does not answer.
 //!
-//! A peer may be gone because it has left in order, and its last message not read yet. So it is asked twice, with
-//! polls that read what came between, and only one that something is still awaited from is given up.
+//! A peer that refuses may have left in order, and its last message not be read yet. So it is asked twice, with polls
+//! that read what came between, and only one that something is still awaited from is given up.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -48,12 +48,13 @@ impl Watch {
     ) -> Option<(usize, String)> {
         if let Some((peer, helper)) = self.asked.take_if(|(_, helper)| helper.is_finished()) {
             // A helper that could not work says nothing about the peer.
-            let reason = helper.join().ok().and_then(|asked| reason(&asked.err()?));
+            let error = helper.join().ok().and_then(Result::err);
             let suspected = self.suspect.take();
-            if let Some(reason) = reason
+            if let Some(error) = error
+                && let Some(reason) = reason(&error)
                 && awaited.clone().any(|awaited| awaited == peer)
             {
-                if suspected == Some(peer) {
+                if suspected == Some(peer) || error.kind() != ErrorKind::ConnectionRefused {
                     return Some((peer, format!("{reason} at {}", self.addresses[peer])));
                 }
                 (self.suspect, self.cursor, self.last) = (Some(peer), peer, Some(Instant::now()));
