@@ -43,7 +43,7 @@ pub(super) fn table(providers: &[Provider]) -> Table {
 /// What could be better about the system's connections, if anything.
 pub(super) fn hint() -> Option<&'static str> {
     ofi::system_paces().then_some(
-        "TCP is paced here (net.ipv4.tcp_congestion_control is bbr): messages of 64 to 256 KiB between near nodes take up to \
+        "TCP is paced here (net.ipv4.tcp_congestion_control is bbr): messages of 64 to 128 KiB between near nodes take up to \
          1.7 times\nas long as with cubic or reno, which `sysctl net.ipv4.tcp_congestion_control=cubic` on all nodes gives.",
     )
 }
