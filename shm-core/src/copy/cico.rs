@@ -18,10 +18,31 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
         // SAFETY: both are valid for 8 bytes.
         return unsafe { copy_piece::<8>(to, from, &mut 0) };
     }
+    // SAFETY: the caller's promise.
+    unsafe { copy_asking::<0>(to, from, bytes) };
+}
+
+/// As [`copy`], to lines that other cores' caches may hold: they are asked for in advance. Stores drain in order, so that
+/// each would have to wait until its line has been taken from them.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline]
+pub(crate) unsafe fn copy_to_shared(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_asking::<{ 16 * LINE }>(to, from, bytes) };
+}
+
+/// As [`copy`], if long enough with requests for the lines that lie so many bytes `AHEAD` of what is written, if any.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline]
+unsafe fn copy_asking<const AHEAD: usize>(to: *mut u8, from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= LEAST_VECTORED && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: AVX2 is there; the rest is the caller's promise.
-        return unsafe { copy_avx2(to, from, bytes) };
+        return unsafe { copy_avx2::<AHEAD>(to, from, bytes) };
     }
     // SAFETY: the caller's promise.
     unsafe { to.copy_from_nonoverlapping(from, bytes) };
@@ -103,7 +124,7 @@ const LEAST_VECTORED: usize = 512;
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[allow(clippy::cast_ptr_alignment)] // unaligned loads and stores
-unsafe fn copy_avx2(to: *mut u8, from: *const u8, bytes: usize) {
+unsafe fn copy_avx2<const AHEAD: usize>(to: *mut u8, from: *const u8, bytes: usize) {
     use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
     /// Bytes of one round: four registers.
     const ROUND: usize = 4 * size_of::<__m256i>();
@@ -111,6 +132,10 @@ unsafe fn copy_avx2(to: *mut u8, from: *const u8, bytes: usize) {
     let whole = bytes - bytes % ROUND;
     let mut at = 0;
     while at < whole {
+        if AHEAD > 0 && at + AHEAD < bytes {
+            prefetch_for_write(to.wrapping_add(at + AHEAD));
+            prefetch_for_write(to.wrapping_add(at + AHEAD + LINE));
+        }
         let source = from.wrapping_add(at).cast::<__m256i>();
         let target = to.wrapping_add(at).cast::<__m256i>();
         // SAFETY: a whole round lies within `bytes`; loads of any alignment.
@@ -225,7 +250,11 @@ mod tests {
         let source: Vec<u8> = (0..5000).map(|i| u8::try_from(i % 251).unwrap_or(0)).collect();
         for bytes in (0..300).chain([511, 512, 513, 639, 640, 641, 4095, 4096, 4100]) {
             for (from, to) in [(0, 0), (1, 0), (0, 3), (16, 48), (31, 33)] {
-                let ways = if to % 8 == 0 { &[copy, copy_past_caches, copy_in][..] } else { &[copy, copy_past_caches] };
+                let ways = if to % 8 == 0 {
+                    &[copy, copy_to_shared, copy_past_caches, copy_in][..]
+                } else {
+                    &[copy, copy_to_shared, copy_past_caches]
+                };
                 for way in ways {
                     let mut target = vec![255u8; 5200];
                     // SAFETY: both vectors have room for the offset and `bytes`.

@@ -6,7 +6,7 @@
 //! cores move: so now and then a copy by ordinary stores is timed, and what it took decides for those that
 //! follow. Measurements are in `docs/copy-in-copy-out.md`.
 
-use super::cico::{copy, copy_past_caches};
+use super::cico::{copy, copy_past_caches, copy_to_shared};
 use crate::sys::clock;
 
 /// Shorter payloads always go by ordinary stores.
@@ -63,6 +63,11 @@ impl Stores {
         Self { past_caches, fixed, until_look: LOOK_EVERY, pause: FIRST_PAUSE, slow: 0 }
     }
 
+    /// True while payloads go past the caches.
+    pub(crate) fn go_past_caches(&self) -> bool {
+        self.past_caches
+    }
+
     /// Copies a payload into cells. `rested`: they have been written and read before, so that the time
     /// that ordinary stores take says something.
     ///
@@ -85,7 +90,7 @@ impl Stores {
             unsafe { copy_past_caches(to, from, bytes) }
         } else {
             // SAFETY: the caller's promise.
-            unsafe { copy(to, from, bytes) }
+            unsafe { copy_to_shared(to, from, bytes) }
         }
     }
 
@@ -96,7 +101,7 @@ impl Stores {
     unsafe fn copy_timed(&mut self, to: *mut u8, from: *const u8, bytes: usize) {
         let start_ns = clock::now_ns();
         // SAFETY: the caller's promise.
-        unsafe { copy(to, from, bytes) };
+        unsafe { copy_to_shared(to, from, bytes) };
         // The stores have reached the cache only behind a full fence.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.judge(bytes, clock::now_ns().saturating_sub(start_ns));

@@ -155,12 +155,14 @@ impl Cells {
         self.first[rank].wrapping_add(span.first_cell() as usize * self.cell_bytes)
     }
 
-    /// Where `rank`'s cells of the next span begin, unless it does not fit before the ring's end.
+    /// Where `rank`'s cells of the next spans begin, and the bytes of them before the ring's end. Nowhere while payloads go
+    /// past the caches.
     #[inline]
-    pub(super) fn next(&self, rank: usize) -> *const u8 {
+    pub(super) fn next(&self, rank: usize) -> (*const u8, usize) {
         #[allow(clippy::cast_possible_truncation)] // less than the ring's cells
         let cell = (self.taken % self.count as u64) as usize;
-        self.first[rank].wrapping_add(cell * self.cell_bytes)
+        let cells = if self.stores.go_past_caches() { 0 } else { self.count - cell };
+        (self.first[rank].wrapping_add(cell * self.cell_bytes), cells * self.cell_bytes)
     }
 
     /// Copies `bytes` at `from` into `rank`'s cells of `span`, from `offset` on.

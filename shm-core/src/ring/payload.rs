@@ -8,6 +8,10 @@ use crate::segment::layout::INLINE_BYTES;
 
 /// Lines of an annex that are asked for before the next payload is there: more gain nothing. Cells are asked for whole.
 const EXPECTED_LINES: usize = 4;
+/// Longer messages have no cells asked for in advance, with a core for each rank and on shared cores: the second and the first
+/// cache would lose them before they are written.
+const LONGEST_EXPECTED: usize = 256 << 10;
+const LONGEST_EXPECTED_SHARED: usize = 32 << 10;
 /// What of a payload stands in the line that a reader polls.
 const POLLED_BYTES: usize = LINE - 8;
 /// Payloads from here on are not asked for by their readers: their writer is at work on these lines for so long that it would
@@ -189,13 +193,13 @@ impl Ring {
 
     #[inline(never)]
     fn fetch_next(&self, bytes: usize) {
-        let lines = bytes.div_ceil(LINE);
-        let (next, lines) = if bytes <= self.annex_bytes {
-            (self.annex(self.rank, self.step).cast_const(), lines.min(EXPECTED_LINES))
+        let (next, most) = if bytes <= self.annex_bytes {
+            (self.annex(self.rank, self.step).cast_const(), EXPECTED_LINES * LINE)
         } else {
-            (self.cells.next(self.rank), lines)
+            let longest = if self.terms.own_cores { LONGEST_EXPECTED } else { LONGEST_EXPECTED_SHARED };
+            if bytes <= longest { self.cells.next(self.rank) } else { return }
         };
-        for line in 0..lines {
+        for line in 0..bytes.min(most).div_ceil(LINE) {
             prefetch_for_write(next.wrapping_add(line * LINE));
         }
     }

@@ -163,6 +163,9 @@ impl Progress for Pipelined<'_> {
                     self.operands.tell(ring, &self.call, span);
                 }
                 ring.publish(span);
+                if self.next + 1 == self.chunks.number() {
+                    ring.expect_another(self.call.bytes());
+                }
             } else {
                 wait_for!(ring.published(self.call.root, span)?);
                 if self.next == 0 {

@@ -90,6 +90,9 @@ impl<'a> Reduce<'a> {
                 self.operands.tell(ring, &self.call, span);
             }
             ring.publish(span);
+            if self.put + 1 == self.chunks.number() && !self.operands.own_are_reached() {
+                ring.expect_another(self.call.bytes());
+            }
         }
         self.put += 1;
         if !self.receives {

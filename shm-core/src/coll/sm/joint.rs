@@ -8,13 +8,12 @@ use std::ops::Range;
 
 use crate::coll::operands::Operands;
 use crate::coll::sm::fold::fold;
-use crate::coll::sm::trials::{Counted, Took};
+use crate::coll::sm::trials::{Kind, Took, times};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::{copy, copy_past_caches};
+use crate::copy::cico::{copy, copy_past_caches, copy_to_shared};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
-use crate::sys::clock;
 use reduce_kernels::{Call, Collective, Op};
 
 /// What is copied between two looks at the job.
@@ -48,14 +47,13 @@ pub(crate) struct Joint<'a> {
     finished: bool,
     /// Index of the peer that is looked for next.
     next: usize,
-    /// All ranks' times decide how the next operations of this kind are carried out.
-    counted: Option<Counted>,
-    busy_ns: u64,
+    /// What ranks tell of this ends a trial: it decides how the next operations of the kind are carried out.
+    ends: Option<(Kind, Took)>,
 }
 
 impl<'a> Joint<'a> {
     /// `stays`: this rank does nothing else before it has done its part.
-    pub(crate) fn new(ring: &mut Ring, call: Call<'a>, stays: bool, counted: Option<Counted>) -> Self {
+    pub(crate) fn new(ring: &mut Ring, call: Call<'a>, stays: bool, ends: Option<(Kind, Took)>) -> Self {
         let operands = Operands::all_lent(ring, &call, stays);
         Self {
             call,
@@ -67,8 +65,7 @@ impl<'a> Joint<'a> {
             whole: false,
             finished: false,
             next: 0,
-            counted,
-            busy_ns: 0,
+            ends,
         }
     }
 
@@ -110,7 +107,6 @@ impl<'a> Joint<'a> {
 
     /// Does a piece of this rank's part; true if it was the last.
     fn work(&mut self, ring: &mut Ring, part: Range<usize>) -> Result<bool> {
-        let start_ns = self.counted.map(|_| clock::now_ns());
         let bytes = part.len().min(PIECE_BYTES);
         let piece = part.start..part.start + bytes;
         match &self.call.op {
@@ -119,14 +115,13 @@ impl<'a> Joint<'a> {
             Some(op) => self.reduce(ring, op, piece)?,
         }
         self.part = Some(part.start + bytes..part.end);
-        self.busy_ns += start_ns.map_or(0, |start| clock::now_ns().saturating_sub(start));
         Ok(bytes == part.len())
     }
 
     /// Copies `piece` of the root's vector, which is this rank's, to all others'.
     fn write(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
         let _at_work = ring.reach_out()?;
-        let copy = copy_of(ring, &self.call);
+        let copy = copy_of(ring, &self.call, copy_to_shared);
         let from = self.call.send.wrapping_add(piece.start);
         for &peer in ring.peers() {
             // The peer has told where its vector is, with as many bytes (same signature), and keeps it until it has seen
@@ -145,7 +140,7 @@ impl<'a> Joint<'a> {
     /// Copies `piece` of the root's vector to this rank's.
     fn read(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
         let _at_work = ring.reach_out()?;
-        let copy = copy_of(ring, &self.call);
+        let copy = copy_of(ring, &self.call, copy);
         let to = self.call.recv.wrapping_add(piece.start);
         match self.operands.send(self.call.root) {
             // SAFETY: the root has told where its vector is, with as many bytes (same signature), and keeps it as it is until
@@ -215,7 +210,7 @@ impl<'a> Joint<'a> {
         for recv in ring.peers().iter().filter(|_| !self.whole).filter_map(|&peer| self.operands.recv(peer)) {
             match recv {
                 // SAFETY: the peer has as many bytes there, and leaves this part of them to this rank.
-                Access::Mapped(recv) if receives => unsafe { copy(recv.wrapping_add(at), result, bytes) },
+                Access::Mapped(recv) if receives => unsafe { copy_to_shared(recv.wrapping_add(at), result, bytes) },
                 // It is there already.
                 Access::Mapped(_) => {}
                 // SAFETY: the same.
@@ -225,18 +220,15 @@ impl<'a> Joint<'a> {
         Ok(())
     }
 
-    /// Ends the operation, and a trial with it, whose outcome is `times` if they say anything.
-    fn end(&self, ring: &mut Ring, times: Option<[u64; 2]>) -> Poll {
-        if let Some(counted) = self.counted {
-            ring.trials().judge(counted, times);
+    /// Ends the operation, and a trial with it, by what all ranks have told.
+    fn end(&self, ring: &mut Ring) -> Poll {
+        if let Some((kind, own)) = self.ends {
+            let of = |rank| if rank == ring.rank() { own } else { Took::of(ring, rank, self.done) };
+            let times = self.operands.all_stay().then(|| times((0..ring.size()).map(of))).flatten();
+            ring.trials().judge(kind, times);
         }
         ring.leave();
         Poll::Ready(())
-    }
-
-    fn took(&self) -> Took {
-        let counted = self.counted.map(|counted| counted.took).unwrap_or_default();
-        Took { jointly_ns: self.busy_ns, ..counted }
     }
 }
 
@@ -250,9 +242,11 @@ fn cut(bytes: usize, part: usize, of: usize) -> usize {
     (bytes / of * part + bytes % of * part / of) / unit * unit
 }
 
-/// The copy for what this rank reads or writes of a bcast.
-fn copy_of(ring: &Ring, call: &Call<'_>) -> unsafe fn(*mut u8, *const u8, usize) {
-    if ring.terms().is_beyond_caches(call.bytes()) { copy_past_caches } else { copy }
+type Copy = unsafe fn(*mut u8, *const u8, usize);
+
+/// The copy for what this rank reads or writes of a bcast: `within` the caches, or past them.
+fn copy_of(ring: &Ring, call: &Call<'_>, within: Copy) -> Copy {
+    if ring.terms().is_beyond_caches(call.bytes()) { copy_past_caches } else { within }
 }
 
 impl Progress for Joint<'_> {
@@ -278,21 +272,20 @@ impl Progress for Joint<'_> {
                 }
             }
             wait_for!(ring.may_write(self.done)?);
-            self.took().tell(ring, self.done);
+            if let Some((_, took)) = self.ends {
+                took.tell(ring, self.done);
+            }
             ring.publish(self.done);
             self.finished = true;
         }
         let is_alone = self.call.collective == Collective::Bcast && !self.operands.all_stay();
         if is_alone && ring.rank() != self.call.root {
             // Nobody but this rank has worked on its vector.
-            return Ok(self.end(ring, None));
+            return Ok(self.end(ring));
         }
         // Who has seen all second flags has all that it receives, and nobody works on its vectors any more.
         wait_for!(ring.published_by_all(self.done, &mut self.next)?);
-        let own = self.took();
-        let of = |rank| if rank == ring.rank() { own } else { Took::of(ring, rank, self.done) };
-        let times = self.counted.map(|counted| counted.times((0..ring.size()).map(of)));
-        Ok(self.end(ring, times.filter(|_| self.operands.all_stay())))
+        Ok(self.end(ring))
     }
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {

@@ -48,7 +48,7 @@ use reduce_kernels::{Call, Collective};
 pub(crate) use slice::{News, Shares};
 pub(crate) use table::{LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
 pub(crate) use trials::Trials;
-use trials::{Kind, Turn};
+use trials::{Kind, Stay, Turn, Way};
 
 /// Chooses the form from what all ranks know alike: ranks, sizes and settings.
 #[inline]
@@ -100,30 +100,26 @@ pub(crate) enum Operation<'a> {
     Timed(Box<Timed<'a>>),
 }
 
-/// An operation of a trial that does not go jointly.
+/// An operation of a trial.
 #[derive(Debug)]
 pub(crate) struct Timed<'a> {
     operation: Operation<'a>,
     kind: Kind,
     bytes: usize,
-    parts: usize,
+    /// The rank does nothing else meanwhile.
+    stays: bool,
     cells_used: usize,
-    busy_ns: u64,
+    came_ns: u64,
 }
 
 impl Timed<'_> {
-    /// A poll that takes longer for each peer has found something to do.
-    const WORK_NS: u64 = 200;
-
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
-        let start_ns = clock::now_ns();
         let poll = self.operation.poll(ring)?;
-        let took_ns = clock::now_ns().saturating_sub(start_ns);
-        let looked_ns = Self::WORK_NS * (ring.size() as u64 - 1);
-        self.busy_ns += if took_ns > looked_ns { took_ns } else { 0 };
         if poll.is_ready() {
+            let stay = Stay { came_ns: self.came_ns, left_ns: clock::now_ns() };
+            let stay = if self.stays { stay } else { Stay::default() };
             let warm = ring.cells_used() == self.cells_used;
-            ring.trials().went_otherwise(self.kind, self.bytes, self.busy_ns, self.parts, warm);
+            ring.trials().went(self.kind, self.bytes, stay, warm);
         }
         Ok(poll)
     }
@@ -144,27 +140,23 @@ impl<'a> Operation<'a> {
     /// As all ranks' trials say.
     fn by_trial(ring: &mut Ring, call: Call<'a>, stays: bool) -> Self {
         match ring.trials().turn(call.collective, call.bytes()) {
-            Turn::Joint(counted) => Self::Joint(joint::Joint::new(ring, call, stays, counted)),
-            Turn::Otherwise(timed) => {
-                let (form, bytes, cells_used) = (otherwise(ring, &call), call.bytes(), ring.cells_used());
-                let parts = match call.collective {
-                    // All do the same at the same time.
-                    Collective::Allreduce => usize::MAX,
-                    _ => {
-                        let set = ring.job().settings().chunk_bytes;
-                        let cut = Cut::new(ring.terms(), set, form, call.collective, call.bytes());
-                        call.bytes().div_ceil(cut.chunk_bytes)
-                    }
-                };
-                let operation = Self::in_form(ring, call, form, stays);
-                match timed {
-                    None => operation,
-                    Some(kind) => {
-                        Self::Timed(Box::new(Timed { operation, kind, bytes, parts, cells_used, busy_ns: 0 }))
-                    }
-                }
+            Turn::Goes(way) => Self::in_way(ring, call, way, stays),
+            Turn::Timed(way, kind) => {
+                let came_ns = clock::now_ns();
+                let (bytes, cells_used) = (call.bytes(), ring.cells_used());
+                let operation = Self::in_way(ring, call, way, stays);
+                Self::Timed(Box::new(Timed { operation, kind, bytes, stays, cells_used, came_ns }))
             }
+            Turn::Ends(kind, took) => Self::Joint(joint::Joint::new(ring, call, stays, Some((kind, took)))),
         }
+    }
+
+    fn in_way(ring: &mut Ring, call: Call<'a>, way: Way, stays: bool) -> Self {
+        let form = match way {
+            Way::Jointly => Form::Joint,
+            Way::Otherwise => otherwise(ring, &call),
+        };
+        Self::in_form(ring, call, form, stays)
     }
 
     fn in_form(ring: &mut Ring, call: Call<'a>, form: Form, stays: bool) -> Self {

@@ -12,7 +12,7 @@ use crate::coll::sm::table::Reducers;
 use crate::coll::sm::{Form, Terms};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::copy;
+use crate::copy::cico::copy_to_shared;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use reduce_kernels::{Call, Collective};
@@ -180,6 +180,9 @@ impl<'a> Reduce<'a> {
         }
         ring.publish(parts);
         self.put += 1;
+        if self.put == self.sliced.chunks.number() && own.len() < self.sliced.chunks.bytes(self.put - 1) {
+            ring.expect_another(self.sliced.call.bytes());
+        }
         Ok(true)
     }
 
@@ -254,7 +257,7 @@ impl<'a> Reduce<'a> {
                 match recv {
                     // SAFETY: the peer has as many bytes there and leaves this slice of them to this rank, which was
                     // the only one to read them; they overlap no buffer of this rank.
-                    Access::Mapped(recv) => unsafe { copy(recv.wrapping_add(at), result, bytes) },
+                    Access::Mapped(recv) => unsafe { copy_to_shared(recv.wrapping_add(at), result, bytes) },
                     // SAFETY: the same.
                     Access::Kernel(recv) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
                 }

@@ -1,8 +1,8 @@
 //! Whether ranks had better work at once in each other's vectors (`joint`) or do what they would do otherwise: by
-//! trial. Which is faster follows from no table, as it depends on how far apart the cores are, which changes, and on
-//! what the kernel's copy costs. So now and then a few operations go the other way, then a few by `joint`; the last of
-//! each are timed, and at the end the ranks tell each other what both took them. All draw the same conclusion.
-//! Measurements are in `docs/joint.md`.
+//! trial. Which is faster follows from no table, as it depends on how far apart the cores are, which changes, on what the
+//! kernel's copy costs, and on whether the program lets a rank run ahead of others. So now and then a few operations go the
+//! other way, then a few by `joint`; the last of each are timed, and with the next one the ranks tell each other when
+//! each has come and gone. All draw the same conclusion. Measurements are in `docs/joint.md`.
 
 use crate::ring::{Ring, Span};
 use reduce_kernels::Collective;
@@ -10,14 +10,15 @@ use reduce_kernels::Collective;
 /// Operations between two trials of a kind: doubled while they change nothing.
 const FIRST_PAUSE: u32 = 8;
 const LAST_PAUSE: u32 = 512;
-/// Operations one way before one is timed: the first ones find nothing of what they need in the caches.
+/// Operations one way before some are timed: the first ones find nothing of what they need in the caches.
 const WARMING: u32 = 4;
-/// Most of them, while they still use cells for the first time, or none is as long as the one that was timed; then there
+/// Operations each way that are timed: one may be interrupted, or come to pages that nobody has used.
+const TIMED: usize = 2;
+/// Most operations one way, while they use cells for the first time, or are not as long as the one that was timed; then there
 /// is no trial.
 const MOST_WARMING: u32 = 24;
-/// What working jointly takes beside the work: one flag more than otherwise goes from rank to rank.
-const FLAG_NS: u64 = 300;
-/// The other way must be so much faster, in percent, twice in a row: one time may have been interrupted.
+const ALL_TIMED: usize = 2 * TIMED;
+/// The other way must be so much faster, in percent, twice in a row.
 const MARGIN_PERCENT: u64 = 5;
 const IN_A_ROW: u32 = 2;
 
@@ -41,62 +42,72 @@ impl Kind {
     }
 }
 
+/// A way to carry out an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Jointly,
+    /// As if there was no such form.
+    Otherwise,
+}
+
 /// How an operation is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// By `joint`; with the times that decide, if a trial ends with it.
-    Joint(Option<Counted>),
-    /// As if there was no such form; timed, if a trial begins with it.
-    Otherwise(Option<Kind>),
+    Goes(Way),
+    /// It is timed, for a trial of its kind.
+    Timed(Way, Kind),
+    /// Jointly; and what the ranks tell with it ends the trial.
+    Ends(Kind, Took),
 }
 
-/// What a rank was at work on one operation each way, in ns, without waiting.
+/// When a rank came to an operation and when it was through, in ns of the node's clock; both 0 if that says nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Took {
-    pub(crate) jointly_ns: u64,
-    pub(crate) otherwise_ns: u64,
+pub(crate) struct Stay {
+    pub(crate) came_ns: u64,
+    pub(crate) left_ns: u64,
 }
+
+/// A rank's stays in the operations of a trial that are timed: those that went otherwise, then as many that went jointly.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Took([Stay; ALL_TIMED]);
 
 impl Took {
     /// Puts it beside this rank's flag of `span`.
     #[allow(unsafe_code)] // writes to memory that other processes map
     pub(crate) fn tell(self, ring: &Ring, span: Span) {
-        let words = [self.jointly_ns, self.otherwise_ns];
-        // SAFETY: the caller may write to the span and has not published it; two words fit beside a flag.
+        let words = self.0.map(|stay| [stay.came_ns, stay.left_ns]);
+        // SAFETY: the caller may write to the span and has not published it; so many words fit beside a flag.
         unsafe { ring.put_inline(span, words.as_ptr().cast(), size_of_val(&words)) };
     }
 
     /// What `rank`, which has published `span`, has told.
     #[allow(unsafe_code)] // reads memory that other processes map
     pub(crate) fn of(ring: &Ring, rank: usize, span: Span) -> Self {
-        // SAFETY: two words were told, which stay as they are until this rank leaves; a flag's payload is aligned for them.
-        let [jointly_ns, otherwise_ns] = unsafe { ring.inline(rank, span).cast::<[u64; 2]>().read_unaligned() };
-        Self { jointly_ns, otherwise_ns }
+        // SAFETY: so many words were told, which stay as they are until this rank leaves; any bits are numbers.
+        let words = unsafe { ring.inline(rank, span).cast::<[[u64; 2]; ALL_TIMED]>().read_unaligned() };
+        Self(words.map(|[came_ns, left_ns]| Stay { came_ns, left_ns }))
     }
 }
 
-/// A trial that ends with this operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Counted {
-    kind: Kind,
-    /// Otherwise a rank could begin with its work when another had done one of so many parts of its own.
-    parts: usize,
-    /// Of this rank, so far.
-    pub(crate) took: Took,
-}
-
-impl Counted {
-    /// What the operation takes jointly and otherwise, in ns, by what it took each of `ranks`: as long as the slowest one
-    /// takes, and begins after another.
-    pub(crate) fn times(&self, ranks: impl Iterator<Item = Took> + Clone) -> [u64; 2] {
-        let jointly = ranks.clone().map(|took| took.jointly_ns);
-        let otherwise = ranks.map(|took| took.otherwise_ns);
-        let waited = otherwise.clone().min().unwrap_or(0) / self.parts as u64;
-        [jointly.max().unwrap_or(0) + FLAG_NS, otherwise.max().unwrap_or(0) + waited]
+/// What an operation takes jointly and otherwise, in ns: from when the last rank came until the last one was through, the
+/// shortest that was timed. So what ranks waited for one that was late does not count, nor what one that could run ahead did
+/// before others came. None if a rank's stay says nothing.
+pub(crate) fn times(ranks: impl Iterator<Item = Took> + Clone) -> Option<[u64; 2]> {
+    let time = |operation: usize| {
+        let stays = ranks.clone().map(|Took(stays)| stays[operation]);
+        let all_came_ns = stays.clone().map(|stay| stay.came_ns).max()?;
+        let all_left_ns = stays.clone().map(|stay| stay.left_ns).max()?;
+        stays.clone().all(|stay| stay.left_ns > 0).then(|| all_left_ns.saturating_sub(all_came_ns))
+    };
+    let [mut jointly_ns, mut otherwise_ns] = [u64::MAX; 2];
+    for operation in 0..TIMED {
+        otherwise_ns = otherwise_ns.min(time(operation)?);
+        jointly_ns = jointly_ns.min(time(TIMED + operation)?);
     }
+    Some([jointly_ns, otherwise_ns])
 }
 
-/// All kinds' trials, the same on all ranks but for this one's own times.
+/// All kinds' trials, the same on all ranks but for this one's own stays.
 #[derive(Debug)]
 pub(crate) struct Trials([Trial; KINDS]);
 
@@ -107,20 +118,13 @@ struct Trial {
     pause: u32,
     last_pause: u32,
     /// Operations of this trial so far that have gone the way that they go now.
-    warming: u32,
+    gone: u32,
     /// Trials in a row that the other way has won.
     dissent: u32,
-    /// The one that was timed, where a trial is to end.
-    otherwise: Option<Otherwise>,
-}
-
-/// An operation that did not go jointly.
-#[derive(Debug, Clone, Copy)]
-struct Otherwise {
-    /// What it took this rank.
-    ns: u64,
+    /// This rank's stays in those that were timed, so many so far, all of so many bytes.
+    took: Took,
+    timed: usize,
     bytes: usize,
-    parts: usize,
 }
 
 impl Trials {
@@ -130,9 +134,11 @@ impl Trials {
             joint: likely(1 << (kind % LENGTHS + 12)),
             pause: 1,
             last_pause: FIRST_PAUSE,
-            warming: 0,
+            gone: 0,
             dissent: 0,
-            otherwise: None,
+            took: Took::default(),
+            timed: 0,
+            bytes: 0,
         };
         Self(std::array::from_fn(trial))
     }
@@ -146,43 +152,42 @@ impl Trials {
     pub(crate) fn turn(&mut self, collective: Collective, bytes: usize) -> Turn {
         let kind = Kind::of(collective, bytes);
         let trial = &mut self.0[kind.0];
-        if let Some(timed) = trial.otherwise {
-            trial.warming += 1;
-            // As long a vector as the one that was timed, and not always at the same distance from it: calls of several
-            // kinds may take turns.
-            let ends = trial.warming > WARMING + trial.dissent && timed.bytes == bytes;
-            if !ends && trial.warming == MOST_WARMING {
-                (trial.otherwise, trial.warming, trial.pause) = (None, 0, trial.last_pause);
+        match trial.timed {
+            0 if trial.pause > 0 => {
+                trial.pause -= 1;
+                Turn::Goes(if trial.joint { Way::Jointly } else { Way::Otherwise })
             }
-            let counted = Counted { kind, parts: timed.parts, took: Took { jointly_ns: 0, otherwise_ns: timed.ns } };
-            return Turn::Joint(ends.then_some(counted));
+            0..TIMED => Turn::Timed(Way::Otherwise, kind),
+            TIMED..ALL_TIMED => Turn::Timed(Way::Jointly, kind),
+            _ => Turn::Ends(kind, trial.took),
         }
-        if trial.pause == 0 {
-            return Turn::Otherwise(Some(kind));
-        }
-        trial.pause -= 1;
-        if trial.joint { Turn::Joint(None) } else { Turn::Otherwise(None) }
     }
 
-    /// An operation of a trial took this rank `ns`, in `parts`, with the first of which another rank could begin. `warm`:
-    /// it has used no cells for the first time.
-    pub(crate) fn went_otherwise(&mut self, kind: Kind, bytes: usize, ns: u64, parts: usize, warm: bool) {
+    /// An operation of a trial on `bytes` was completed. `warm`: it has used no cells for the first time.
+    pub(crate) fn went(&mut self, kind: Kind, bytes: usize, stay: Stay, warm: bool) {
         let trial = &mut self.0[kind.0];
-        trial.warming += 1;
-        if warm && trial.warming > WARMING {
-            (trial.otherwise, trial.warming) = (Some(Otherwise { ns, bytes, parts }), 0);
-        } else if trial.warming == MOST_WARMING {
-            (trial.warming, trial.pause) = (0, trial.last_pause);
+        trial.gone += 1;
+        // Not always at the same distance from each other: calls of several kinds may take turns.
+        let warming = if trial.timed < TIMED { WARMING } else { WARMING + trial.dissent };
+        if warm && trial.gone > warming && (trial.timed == 0 || trial.bytes == bytes) {
+            trial.took.0[trial.timed] = stay;
+            trial.timed += 1;
+            trial.bytes = bytes;
+            if trial.timed == TIMED {
+                trial.gone = 0;
+            }
+        } else if trial.gone == MOST_WARMING {
+            (trial.timed, trial.gone, trial.pause) = (0, 0, trial.last_pause);
         }
     }
 
     /// Ends a trial with what an operation takes jointly and otherwise, if that is known. It is not where a rank may do
     /// something else meanwhile: such operations go otherwise, where nobody needs all others at a time.
-    pub(crate) fn judge(&mut self, Counted { kind, .. }: Counted, took: Option<[u64; 2]>) {
+    pub(crate) fn judge(&mut self, kind: Kind, times: Option<[u64; 2]>) {
         let trial = &mut self.0[kind.0];
-        (trial.otherwise, trial.warming) = (None, 0);
-        let [jointly_ns, otherwise_ns] = took.unwrap_or_default();
-        trial.joint &= took.is_some();
+        (trial.timed, trial.gone) = (0, 0);
+        let [jointly_ns, otherwise_ns] = times.unwrap_or_default();
+        trial.joint &= times.is_some();
         let (chosen, other) = if trial.joint { (jointly_ns, otherwise_ns) } else { (otherwise_ns, jointly_ns) };
         if other * 100 >= chosen * (100 - MARGIN_PERCENT) {
             trial.dissent = 0;
@@ -205,25 +210,26 @@ mod tests {
 
     const BYTES: usize = 64 << 10;
 
-    /// Carries out `operations` that take each rank so long each way; how each went, and the one rank's state.
+    /// Carries out `operations` that take so long each way; how each went, and the one rank's state.
     fn play(trials: &mut [Trials; 2], operations: usize, bytes: usize, [jointly_ns, otherwise_ns]: [u64; 2]) -> String {
         let mut ways = String::new();
         for _ in 0..operations {
             let turns = trials.each_mut().map(|one| one.turn(Bcast, bytes));
             match turns {
-                [Turn::Joint(None), Turn::Joint(None)] => ways.push('j'),
-                [Turn::Otherwise(None), Turn::Otherwise(None)] => ways.push('o'),
-                [Turn::Otherwise(Some(kind)), Turn::Otherwise(Some(_))] => {
-                    ways.push('O');
-                    // The ranks are not equally fast.
-                    trials[0].went_otherwise(kind, bytes, otherwise_ns, 1, true);
-                    trials[1].went_otherwise(kind, bytes, 0, 1, true);
+                [Turn::Goes(Way::Jointly), Turn::Goes(Way::Jointly)] => ways.push('j'),
+                [Turn::Goes(Way::Otherwise), Turn::Goes(Way::Otherwise)] => ways.push('o'),
+                [Turn::Timed(way, kind), Turn::Timed(..)] => {
+                    let (letter, ns) = if way == Way::Jointly { ('J', jointly_ns) } else { ('O', otherwise_ns) };
+                    ways.push(letter);
+                    // One rank is late, and done with it at once.
+                    trials[0].went(kind, bytes, Stay { came_ns: 1000, left_ns: 2000 + ns }, true);
+                    trials[1].went(kind, bytes, Stay { came_ns: 2000, left_ns: 2001 }, true);
                 }
-                [Turn::Joint(Some(a)), Turn::Joint(Some(b))] => {
-                    ways.push('J');
-                    let took = [Took { jointly_ns, ..a.took }, Took { jointly_ns: 0, ..b.took }];
-                    trials[0].judge(a, Some(a.times(took.into_iter())));
-                    trials[1].judge(b, Some(b.times(took.into_iter())));
+                [Turn::Ends(kind, one), Turn::Ends(_, other)] => {
+                    ways.push('E');
+                    for trials in trials.iter_mut() {
+                        trials.judge(kind, times([one, other].into_iter()));
+                    }
                 }
                 _ => panic!("{turns:?}"),
             }
@@ -237,29 +243,29 @@ mod tests {
 
     #[test]
     fn what_is_faster_goes_on_with_ever_fewer_trials() {
-        let trial = "OOOOOjjjjJ";
+        let trial = "OOOOOOJJJJJJE";
         let mut trials = two();
         let ways = play(&mut trials, 100, BYTES, [1000, 5000]);
-        let pauses = [16, 32, 21].map(|operations| "j".repeat(operations));
+        let pauses = [16, 32, 12].map(|operations| "j".repeat(operations));
         assert_eq!(ways, format!("j{trial}{}{trial}{}{trial}{}", pauses[0], pauses[1], pauses[2]));
         assert!(trials[1].prefers_joint(Bcast, BYTES));
         play(&mut trials, 100_000, BYTES, [1000, 5000]);
         let ways = play(&mut trials, 2 * LAST_PAUSE as usize, BYTES, [1000, 5000]);
-        assert!((1..=2).contains(&ways.matches('J').count()), "{ways}");
+        assert!((1..=2).contains(&ways.matches('E').count()), "{ways}");
     }
 
     #[test]
     fn two_trials_in_a_row_change_the_way_and_one_does_not() {
         let mut trials = two();
-        play(&mut trials, 11, BYTES, [5000, 1000]);
+        play(&mut trials, 14, BYTES, [5000, 1000]);
         assert!(trials[0].prefers_joint(Bcast, BYTES));
-        play(&mut trials, 11, BYTES, [1000, 5000]);
-        let ways = play(&mut trials, 45, BYTES, [5000, 1000]);
-        assert!(ways.ends_with("OOOOOjjjjJOOOOOjjjjjJoooooooo"), "{ways}");
+        play(&mut trials, 14, BYTES, [1000, 5000]);
+        let ways = play(&mut trials, 51, BYTES, [5000, 1000]);
+        assert!(ways.ends_with("OOOOOOJJJJJJEOOOOOOJJJJJJJEoooooooo"), "{ways}");
         assert!(!trials[0].prefers_joint(Bcast, BYTES) && !trials[1].prefers_joint(Bcast, BYTES));
         assert!(trials[0].prefers_joint(Allreduce, BYTES) && trials[0].prefers_joint(Bcast, 2 * BYTES));
         // About as fast is not faster.
-        play(&mut trials, 2000, BYTES, [1000, 1000 + FLAG_NS]);
+        play(&mut trials, 2000, BYTES, [1000, 1040]);
         assert!(!trials[0].prefers_joint(Bcast, BYTES));
         assert!(!Trials::new(|bytes| bytes >= BYTES).prefers_joint(Bcast, BYTES - 1), "short ones begin the other way");
     }
@@ -268,24 +274,27 @@ mod tests {
     fn cells_used_for_the_first_time_and_ranks_that_wander_decide_nothing() {
         let mut trials = Trials::new(|bytes| bytes >= BYTES);
         trials.turn(Bcast, BYTES);
+        let stay = Stay { came_ns: 1, left_ns: 2 };
         for _ in 0..MOST_WARMING {
-            let Turn::Otherwise(Some(kind)) = trials.turn(Bcast, BYTES) else { panic!("a trial") };
-            trials.went_otherwise(kind, BYTES, 1, 1, false);
+            let Turn::Timed(Way::Otherwise, kind) = trials.turn(Bcast, BYTES) else { panic!("a trial") };
+            trials.went(kind, BYTES, stay, false);
         }
-        assert_eq!(trials.turn(Bcast, BYTES), Turn::Joint(None));
-        let mut trials = two();
-        for one in &mut trials {
-            let counted = (0..20).find_map(|_| match one.turn(Bcast, BYTES) {
-                Turn::Otherwise(Some(kind)) => {
-                    one.went_otherwise(kind, BYTES, 1, 1, true);
+        assert_eq!(trials.turn(Bcast, BYTES), Turn::Goes(Way::Jointly));
+        let mut trials = Trials::new(|bytes| bytes >= BYTES);
+        let (kind, took) = (0..20)
+            .find_map(|_| match trials.turn(Bcast, BYTES) {
+                Turn::Timed(_, kind) => {
+                    trials.went(kind, BYTES, stay, true);
                     None
                 }
-                Turn::Joint(counted) => counted,
-                Turn::Otherwise(None) => None,
-            });
-            one.judge(counted.expect("the end of a trial"), None);
-            assert_eq!(one.turn(Bcast, BYTES), Turn::Otherwise(None));
-        }
+                Turn::Ends(kind, took) => Some((kind, took)),
+                Turn::Goes(_) => None,
+            })
+            .expect("the end of a trial");
+        let mut wandered = took;
+        wandered.0[1] = Stay::default();
+        trials.judge(kind, times([took, wandered].into_iter()));
+        assert_eq!(trials.turn(Bcast, BYTES), Turn::Goes(Way::Otherwise));
     }
 
     /// Every second one is shorter, and takes less.
@@ -297,7 +306,7 @@ mod tests {
             for index in 0..400 {
                 let (bytes, times) =
                     if (index % 2 == 0) == short_first { (BYTES, [600, 1000]) } else { (2 * BYTES - 64, [1200, 2000]) };
-                ways += &play(&mut trials, 1, bytes, times.map(|ns| ns + FLAG_NS));
+                ways += &play(&mut trials, 1, bytes, times);
             }
             assert!(trials[0].prefers_joint(Bcast, BYTES), "{ways}");
             assert!(ways.matches('o').count() == 0, "{ways}");
@@ -305,12 +314,20 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_takes_as_long_as_its_slowest_rank_that_waits_for_another() {
-        let took = |jointly_ns, otherwise_ns| Took { jointly_ns, otherwise_ns };
-        let ranks = [took(700, 4000), took(900, 2000), took(800, 5000)];
-        let counted = |parts| Counted { kind: Kind(0), parts, took: Took::default() };
-        assert_eq!(counted(4).times(ranks.into_iter()), [900 + FLAG_NS, 5000 + 500]);
-        assert_eq!(counted(usize::MAX).times(ranks.into_iter()), [900 + FLAG_NS, 5000]);
+    fn an_operation_takes_from_the_last_that_came_to_the_last_that_left() {
+        let took = |stays: [[u64; 2]; ALL_TIMED]| Took(stays.map(|[came_ns, left_ns]| Stay { came_ns, left_ns }));
+        // Otherwise the first has run ahead, and the last finds all that it needs; jointly all wait for the last one. One of
+        // each was interrupted.
+        let ranks = [
+            took([[1000, 2000], [3000, 9999], [5000, 9100], [9500, 9900]]),
+            took([[4000, 4500], [5000, 5400], [8000, 9000], [9400, 99_000]]),
+        ];
+        assert_eq!(times(ranks.into_iter()), Some([1100, 500]));
+        for untold in 0..ALL_TIMED {
+            let mut ranks = ranks;
+            ranks[1].0[untold] = Stay::default();
+            assert_eq!(times(ranks.into_iter()), None);
+        }
         assert!(!Trials::new(|_| false).prefers_joint(Bcast, 1 << 30));
     }
 
