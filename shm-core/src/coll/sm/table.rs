@@ -69,19 +69,21 @@ use Cores::{Either, Own, Shared};
 use Reducers::{Each, Everybody, RootThroughCells};
 
 #[rustfmt::skip]
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 13] = [
     //                              lent_from  slices_from chains_from reducers          for_all  chunks
     row(Bcast,     2..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16),
-    row(Bcast,     2..=256, Shared, 64 * KIB,  NEVER,      NEVER,      Each,             false,   16),
+    row(Bcast,     2..=3,   Shared, 64 * KIB,  NEVER,      NEVER,      Each,             false,   16),
+    row(Bcast,     4..=4,   Shared, 256 * KIB, NEVER,      NEVER,      Each,             false,   16),
+    row(Bcast,     5..=256, Shared, 512 * KIB, NEVER,      NEVER,      Each,             false,   16),
     row(Reduce,    2..=3,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, false,   2),
     row(Reduce,    4..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             false,   2),
-    row(Reduce,    2..=4,   Shared, 16 * KIB,  256 * KIB,  4 * MIB,    RootThroughCells, false,   2),
+    row(Reduce,    2..=4,   Shared, 128 * KIB, 256 * KIB,  4 * MIB,    RootThroughCells, false,   2),
     row(Reduce,    5..=5,   Shared, 128 * KIB, 128 * KIB,  4 * MIB,    RootThroughCells, false,   2),
     row(Reduce,    6..=256, Shared, 128 * KIB, 128 * KIB,  256 * KIB,  RootThroughCells, false,   2),
     row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   NEVER,      Everybody,        true,    2),
     row(Allreduce, 3..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             true,    2),
     row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   4 * MIB,    Each,             true,    2),
-    row(Allreduce, 5..=256, Shared, 128 * KIB, 32 * KIB,   MIB,        Each,             true,    2),
+    row(Allreduce, 5..=256, Shared, 32 * KIB,  32 * KIB,   MIB,        Each,             true,    2),
 ];
 
 #[allow(clippy::too_many_arguments)] // the columns
