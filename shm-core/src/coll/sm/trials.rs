@@ -197,7 +197,8 @@ impl Trials {
             if trial.dissent < IN_A_ROW {
                 return; // the next operation is a trial again
             }
-            (trial.joint, trial.dissent, trial.last_pause) = (!trial.joint, 0, FIRST_PAUSE);
+            // No shorter pauses: where both take about as long, trials would come one after the other.
+            (trial.joint, trial.dissent) = (!trial.joint, 0);
         }
         trial.pause = trial.last_pause;
     }
