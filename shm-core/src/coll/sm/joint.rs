@@ -242,10 +242,10 @@ fn cut(bytes: usize, part: usize, of: usize) -> usize {
     (bytes / of * part + bytes % of * part / of) / unit * unit
 }
 
-type Copy = unsafe fn(*mut u8, *const u8, usize);
+type CopyBytes = unsafe fn(*mut u8, *const u8, usize);
 
 /// The copy for what this rank reads or writes of a bcast: `within` the caches, or past them.
-fn copy_of(ring: &Ring, call: &Call<'_>, within: Copy) -> Copy {
+fn copy_of(ring: &Ring, call: &Call<'_>, within: CopyBytes) -> CopyBytes {
     if ring.terms().is_beyond_caches(call.bytes()) { copy_past_caches } else { within }
 }
 

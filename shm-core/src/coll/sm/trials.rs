@@ -176,8 +176,9 @@ impl Trials {
             if trial.timed == TIMED {
                 trial.gone = 0;
             }
-        } else if trial.gone == MOST_WARMING {
-            (trial.timed, trial.gone, trial.pause) = (0, 0, trial.last_pause);
+        } else if trial.gone >= MOST_WARMING {
+            (trial.timed, trial.gone) = (0, 0);
+            trial.rest();
         }
     }
 
@@ -191,7 +192,7 @@ impl Trials {
         let (chosen, other) = if trial.joint { (jointly_ns, otherwise_ns) } else { (otherwise_ns, jointly_ns) };
         if other * 100 >= chosen * (100 - MARGIN_PERCENT) {
             trial.dissent = 0;
-            trial.last_pause = (2 * trial.last_pause).min(LAST_PAUSE);
+            trial.rest();
         } else {
             trial.dissent += 1;
             if trial.dissent < IN_A_ROW {
@@ -199,8 +200,16 @@ impl Trials {
             }
             // No shorter pauses: where both take about as long, trials would come one after the other.
             (trial.joint, trial.dissent) = (!trial.joint, 0);
+            trial.pause = trial.last_pause;
         }
-        trial.pause = trial.last_pause;
+    }
+}
+
+impl Trial {
+    /// Behind a trial that has changed nothing.
+    fn rest(&mut self) {
+        self.last_pause = (2 * self.last_pause).min(LAST_PAUSE);
+        self.pause = self.last_pause;
     }
 }
 
@@ -312,6 +321,13 @@ mod tests {
             assert!(trials[0].prefers_joint(Bcast, BYTES), "{ways}");
             assert!(ways.matches('o').count() == 0, "{ways}");
         }
+    }
+
+    #[test]
+    fn lengths_that_never_come_again_give_a_trial_up() {
+        let mut trials = two();
+        let ways: String = (0..400).map(|index| play(&mut trials, 1, BYTES + 64 * index, [1, 1])).collect();
+        assert!(ways.contains('O') && !ways.contains('J') && ways.matches('j').count() > 250, "{ways}");
     }
 
     #[test]
