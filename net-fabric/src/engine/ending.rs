@@ -77,7 +77,9 @@ impl Core {
         let own = transport.rank();
         let mut watcher = self.watcher.as_mut().filter(|watcher| !watcher.told)?;
         let patience = Instant::now() + watcher.watch.listen;
-        for look in 0.. {
+        let mut looks = 0;
+        loop {
+            looks += 1;
             let moves = transport.progress(&mut self.completed).is_ok();
             let mut asked = Vec::new();
             for Completion { token, word, outcome } in self.completed.drain(..) {
@@ -100,12 +102,11 @@ impl Core {
             }
             watcher = self.watcher.as_mut()?;
             // Time may pass without this rank.
-            if !moves || (look >= LEAST_LOOKS && Instant::now() >= patience) {
+            if !moves || (looks > LEAST_LOOKS && Instant::now() >= patience) {
                 return None;
             }
             while matches!(watcher.mail.post(transport, &self.seal), Ok(Some(_))) {}
         }
-        None
     }
 
     /// Lets notes move until all are sent, but not for long.
