@@ -97,7 +97,7 @@ fn bench_tells_nodes_and_algorithm() {
 fn bench_tells_what_overlaps_on_each_leader() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_han"));
     command.args(["bench", "allreduce,bcast", "-n", "4", "--nodes", "2", "--overlap", "--json"]);
-    command.args(["--min", "64K", "--max", "64K", "--ms", "1", "--set", "intra_module=solo"]);
+    command.args(["--min", "512K", "--max", "512K", "--ms", "1", "--set", "intra_module=solo"]);
     let done = Job::of(command).finish();
     done.expect(0, &[]);
     let rows: Vec<serde_json::Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
