@@ -8,8 +8,8 @@ use crate::segment::layout::INLINE_BYTES;
 
 /// Lines of an annex that are asked for before the next payload is there: more gain nothing. Cells are asked for whole.
 const EXPECTED_LINES: usize = 4;
-/// Longer messages have no cells asked for in advance, with a core for each rank and on shared cores: the second and the first
-/// cache would lose them before they are written.
+/// Longer messages have no cells asked for in advance, with a core for each rank and on shared cores: there it costs more than
+/// it gains.
 const LONGEST_EXPECTED: usize = 256 << 10;
 const LONGEST_EXPECTED_SHARED: usize = 32 << 10;
 /// What of a payload stands in the line that a reader polls.

@@ -83,7 +83,7 @@ const ROWS: [Row; 13] = [
     row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   NEVER,      Everybody,        true,    2),
     row(Allreduce, 3..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             true,    2),
     row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   2 * MIB,    Each,             true,    2),
-    row(Allreduce, 5..=256, Shared, 32 * KIB,  32 * KIB,   512 * KIB,    Each,             true,    2),
+    row(Allreduce, 5..=256, Shared, 32 * KIB,  32 * KIB,   512 * KIB,  Each,             true,    2),
 ];
 
 #[allow(clippy::too_many_arguments)] // the columns

@@ -5,6 +5,7 @@
 //! each has come and gone. All draw the same conclusion. Measurements are in `docs/joint.md`.
 
 use crate::ring::{Ring, Span};
+use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
 
 /// Operations between two trials of a kind: doubled while they change nothing.
@@ -75,6 +76,7 @@ impl Took {
     /// Puts it beside this rank's flag of `span`.
     #[allow(unsafe_code)] // writes to memory that other processes map
     pub(crate) fn tell(self, ring: &Ring, span: Span) {
+        const { assert!(size_of::<Self>() <= INLINE_BYTES, "they fit beside a flag") };
         let words = self.0.map(|stay| [stay.came_ns, stay.left_ns]);
         // SAFETY: the caller may write to the span and has not published it; so many words fit beside a flag.
         unsafe { ring.put_inline(span, words.as_ptr().cast(), size_of_val(&words)) };
