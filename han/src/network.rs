@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use net_fabric::algorithm::Topology;
 use net_fabric::transport::ofi;
-use net_fabric::{FabricComm, Link, Patience, Ranks, Secret, Watch};
+use net_fabric::{FabricComm, Link, Patience, Ranks, Secret, Wait, Watch};
+use reduce_kernels::Signature;
 use shm_core::exchange::Exchange;
 use shm_core::job::Job;
 
@@ -67,7 +68,8 @@ pub(crate) fn join(
         time_limit: seconds(config.settings.timeout_s),
         ..Watch::default()
     };
-    let ranks = Ranks::named(placing.names.clone());
+    let board = Rc::clone(&job);
+    let ranks = Ranks::named(placing.names.clone()).watched_by(move |wait| post(&board, wait));
     let link = Rc::new(Link::new(Box::new(transport), Secret(placing.secret), ranks, watch, patience));
     let flat = FabricComm::new(
         Rc::clone(&link),
@@ -82,6 +84,13 @@ pub(crate) fn join(
         Network { link, placing, provider, shares_cores, failure: RefCell::default(), has_spread: Cell::default() },
         world,
     ))
+}
+
+/// Writes down for `han status` what this rank waits for over the network.
+fn post(board: &Job, wait: Option<&Wait<'_>>) {
+    let Some(Wait { key, fingerprint, waited, ranks }) = wait else { return board.note_network_progress() };
+    let signature = Signature { packed: fingerprint.0[0], count: fingerprint.0[1] };
+    board.note_network_wait(key.communicator.into(), key.sequence, signature, *waited, ranks);
 }
 
 /// Opens this rank's endpoint and connects it to those of all ranks. Collective over `exchange`; an error of one

@@ -12,6 +12,7 @@ pub use watch::{JobStatus, RankReport, list};
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::coll::sm::Terms;
 use crate::copy::probe::{self, Offer};
@@ -24,7 +25,7 @@ use crate::segment::{Backing, Place, Segment, Shape, gather, random};
 use crate::settings::Settings;
 use crate::sync::{Ordering, Patience};
 use crate::sys::pidfd::{Lives, PidFd};
-use crate::sys::{clock, futex, map, process};
+use crate::sys::{futex, map, process};
 use crate::topo::{Hierarchy, Level, Locality};
 pub(crate) use ending::AtWork;
 use introduction::{Introduction, agree};
@@ -285,25 +286,42 @@ impl Job {
         }
     }
 
-    /// Writes down for onlookers that this rank waits for world ranks `missing`.
+    /// Writes down for onlookers that this rank waits for ranks `missing` of this job.
     pub(crate) fn note_wait(&self, communicator: u32, sequence: u32, signature: Signature, missing: &[usize]) {
         let own = self.status(self.rank);
-        own.packed.store(signature.packed, Ordering::Relaxed);
-        own.count.store(signature.count, Ordering::Relaxed);
-        own.sequence.store(sequence, Ordering::Relaxed);
-        own.communicator.store(communicator, Ordering::Relaxed);
         for (word, bits) in own.missing.iter().enumerate() {
             let here = missing.iter().filter(|&&rank| rank / 64 == word);
             bits.store(here.fold(0, |bits, rank| bits | 1 << (rank % 64)), Ordering::Relaxed);
         }
-        if own.waiting_since_ns.load(Ordering::Relaxed) == 0 {
-            own.waiting_since_ns.store(clock::now_ns(), Ordering::Release);
-        }
+        own.wait.begin(communicator, sequence, signature, Duration::ZERO);
     }
 
     /// Writes down that the wait is over.
     pub(crate) fn note_progress(&self) {
-        self.status(self.rank).waiting_since_ns.store(0, Ordering::Release);
+        self.status(self.rank).wait.end();
+    }
+
+    /// Writes down for onlookers that this rank has waited for messages of some ranks of the world in an operation, for
+    /// so long.
+    pub fn note_network_wait(
+        &self,
+        communicator: u32,
+        sequence: u32,
+        signature: Signature,
+        waited: Duration,
+        missing: &[usize],
+    ) {
+        let own = self.status(self.rank);
+        for (index, word) in own.network_missing.iter().enumerate() {
+            let rank = missing.get(index).and_then(|&rank| u32::try_from(rank + 1).ok());
+            word.store(rank.unwrap_or(0), Ordering::Relaxed);
+        }
+        own.network_wait.begin(communicator, sequence, signature, waited);
+    }
+
+    /// Writes down that the wait for messages is over.
+    pub fn note_network_progress(&self) {
+        self.status(self.rank).network_wait.end();
     }
 
     /// Marks this rank as one that begins no operation any more but the world's last barrier.

@@ -46,8 +46,8 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// What is not seen of a job over several nodes.
-const ELSEWHERE: &str = "The other ranks are shown by `han status` on their nodes. What ranks do over the network is not \
-                         shown: one that is computing here may wait there, and its watchdog says for whom.";
+const ELSEWHERE: &str = "The other ranks are shown by `han status` on their nodes. Of those that a rank waits for over \
+                         the network, four are named.";
 
 /// Where a process is in its world, as its launcher has told it.
 struct Place {
@@ -76,6 +76,7 @@ fn as_json(job: &JobStatus) -> serde_json::Value {
             "operation": rank.operation,
             "age_ms": rank.age_ms,
             "missing": rank.missing,
+            "missing_in_world": rank.missing_in_world,
         })
     };
     let ranks: Vec<_> = job.ranks.iter().map(rank).collect();
@@ -88,7 +89,8 @@ fn table(job: &JobStatus, worlds: Option<&[Option<Place>]>) -> Table {
     table.load_preset(ASCII_MARKDOWN).set_header(["rank", "pid", "state", "operation", "age", "waits for ranks"]);
     let in_world = |rank: usize| worlds.and_then(|worlds| worlds.get(rank)?.as_ref()).map_or(rank, |place| place.rank);
     for rank in &job.ranks {
-        let missing: Vec<_> = rank.missing.iter().map(|rank| in_world(*rank)).collect();
+        let here = rank.missing.iter().map(|rank| in_world(*rank));
+        let missing: Vec<_> = here.chain(rank.missing_in_world.iter().copied()).collect();
         table.add_row([
             in_world(rank.rank).to_string(),
             rank.pid.to_string(),

@@ -305,8 +305,13 @@ const ENDLESS: [&str; 6] = ["bench", "barrier", "--ms", "59999", "--repeats", "1
 /// The variable by which a job is told from those of other tests, and of those of another run of these.
 const MARK: &str = "HAN_TEST_MARK";
 
-/// The one job of which every rank has `mark` as its value of [`MARK`].
+/// A job of which every rank has `mark` as its value of [`MARK`].
 fn job_with(mark: &str) -> Option<Value> {
+    jobs_with(mark).into_iter().next()
+}
+
+/// All such jobs.
+fn jobs_with(mark: &str) -> Vec<Value> {
     let marked = |rank: &Value| {
         let pid = rank["pid"].as_u64().unwrap();
         let wanted = format!("{MARK}={mark}");
@@ -315,10 +320,11 @@ fn job_with(mark: &str) -> Option<Value> {
     };
     let jobs = lines(&output(&["status", "--json"]).unwrap());
     // One that is about to end may have no rank left.
-    jobs.into_iter().find(|job| {
+    let marked = jobs.into_iter().filter(|job| {
         let ranks = job["ranks"].as_array().unwrap();
         !ranks.is_empty() && ranks.iter().all(marked)
-    })
+    });
+    marked.collect()
 }
 
 #[test]
@@ -358,17 +364,32 @@ fn status_says_which_part_of_a_world_it_shows() {
     command.args(ENDLESS).args(["-n", "3", "--nodes", "2"]).env(MARK, &mark).stdout(Stdio::null());
     let _job = Job(command.spawn().unwrap());
     let patience = Instant::now() + Duration::from_secs(300);
-    let rank_in_world = |job: &Value, world: u64| {
-        let ranks = job["ranks"].as_array().unwrap().iter();
-        ranks.clone().all(|rank| rank["world_size"] == 3) && ranks.last().unwrap()["world_rank"] == world
-    };
-    while !job_with(&mark).is_some_and(|job| rank_in_world(&job, 2) || rank_in_world(&job, 1)) {
-        assert!(Instant::now() < patience, "the job does not appear");
+    let until = |what: &str, found: &dyn Fn(&[Value]) -> bool| loop {
+        // The node with ranks 0 and 1, then that with rank 2.
+        let mut jobs = jobs_with(&mark);
+        jobs.sort_by_key(|job| job["ranks"][0]["world_rank"].as_u64());
+        if found(&jobs) {
+            return jobs;
+        }
+        assert!(Instant::now() < patience, "no {what} in {jobs:?}");
         std::thread::sleep(Duration::from_millis(50));
-    }
+    };
+    let is_in_barriers = |rank: &Value| rank["operation"].as_str().is_some_and(|of| of.starts_with("barrier() #"));
+    let jobs = until("barrier on two nodes", &|jobs| {
+        let ranks = || jobs.iter().flat_map(|job| job["ranks"].as_array().unwrap());
+        jobs.len() == 2 && ranks().all(|rank| rank["world_size"] == 3) && ranks().any(is_in_barriers)
+    });
+    let last = Pid::from_raw(jobs[1]["ranks"][0]["pid"].as_i64().unwrap().try_into().unwrap());
+    assert_eq!(jobs[1]["ranks"][0]["world_rank"], 2);
+    kill(last, Signal::SIGSTOP).unwrap();
+    until("wait for rank 2 over the network", &|jobs| {
+        let waits = |rank: &Value| rank["missing_in_world"] == serde_json::json!([2]) && rank["state"] == "waiting";
+        jobs.len() == 2 && jobs[0]["ranks"].as_array().unwrap().iter().any(waits)
+    });
     let text = output(&["status"]).unwrap();
     assert!(text.contains("of this node, of a world of 3"), "{text}");
     assert!(text.contains("`han status` on their nodes"), "{text}");
+    kill(last, Signal::SIGCONT).unwrap();
 }
 
 #[test]

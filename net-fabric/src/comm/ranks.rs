@@ -1,20 +1,37 @@
 //! The ranks of a world as messages name them.
 
+use std::fmt;
+
 use reduce_kernels::Signature;
 
-use crate::engine::{Fingerprint, Host};
+use crate::engine::{Fingerprint, Host, Wait};
 
-/// What the engine is told of the ranks: their names, by rank.
-#[derive(Debug, Clone)]
+/// What the engine is told of the ranks: their names, by rank. And whom it tells what this one waits for.
 pub struct Ranks {
     names: Vec<String>,
+    onlooker: Option<Box<Onlooker>>,
 }
+
+/// Called while the rank waits for long, again and again, and with `None` when that is over.
+type Onlooker = dyn FnMut(Option<&Wait<'_>>);
 
 impl Ranks {
     /// Ranks that messages name so, for instance `rank 2 (pid 4711 on node1)`.
     #[must_use]
     pub fn named(names: Vec<String>) -> Self {
-        Self { names }
+        Self { names, onlooker: None }
+    }
+
+    /// The same, with somebody who writes down what this rank waits for; it must not use the link.
+    #[must_use]
+    pub fn watched_by(self, onlooker: impl FnMut(Option<&Wait<'_>>) + 'static) -> Self {
+        Self { onlooker: Some(Box::new(onlooker)), ..self }
+    }
+}
+
+impl fmt::Debug for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ranks").field("names", &self.names).finish_non_exhaustive()
     }
 }
 
@@ -26,5 +43,11 @@ impl Host for Ranks {
 
     fn name(&self, rank: usize) -> String {
         self.names.get(rank).map_or_else(|| format!("rank {rank}"), Clone::clone)
+    }
+
+    fn waits(&mut self, wait: Option<&Wait<'_>>) {
+        if let Some(onlooker) = &mut self.onlooker {
+            onlooker(wait);
+        }
     }
 }

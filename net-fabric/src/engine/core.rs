@@ -259,7 +259,12 @@ impl Core {
         let slot = &mut self.places[usize::from(place)];
         let Some(mut operation) = slot.operation.take() else { return };
         slot.generation = slot.generation.wrapping_add(1);
-        (slot.seen, slot.speak_after) = (None, None);
+        slot.speak_after = None;
+        if slot.seen.take().is_some()
+            && let Some(watcher) = &mut self.watcher
+        {
+            watcher.host.waits(None);
+        }
         self.free.push(place);
         let turn = self.turn(operation.key.communicator);
         self.turns[turn].under_way -= 1;

@@ -6,8 +6,8 @@ use super::core::Core;
 use super::operation::Surroundings;
 use super::seal::{Broken, Fingerprint};
 use super::tag::{Key, StepName, control_number};
-use super::watch::Mailed;
 use super::watch::note::{Note, State};
+use super::watch::{Mailed, Wait};
 use crate::error::{Error, Result};
 use crate::schedule::Action;
 use crate::transport::{Completion, Transport};
@@ -167,6 +167,7 @@ impl Core {
             asked.dedup();
             asked.truncate(ASKED);
             let (key, fingerprint) = (operation.key, operation.fingerprint);
+            watcher.host.waits(Some(&Wait { key, fingerprint, waited, ranks: &asked }));
             for &rank in &asked {
                 watcher.await_rank(rank, &Note::Ask { key, fingerprint }, now, transport);
             }

@@ -10,8 +10,7 @@ use crate::job::MAX_RANKS;
 use crate::segment::Segment;
 use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus};
 use crate::sync::Ordering;
-use crate::sys::{clock, process};
-use reduce_kernels::Signature;
+use crate::sys::process;
 
 /// One job on this node.
 #[derive(Debug, Clone)]
@@ -37,8 +36,10 @@ pub struct RankReport {
     pub operation: Option<String>,
     /// How long it has waited.
     pub age_ms: Option<u64>,
-    /// World ranks that it waits for.
+    /// The ranks of this job that it waits for.
     pub missing: Vec<usize>,
+    /// Or else some of the world's whose messages it waits for.
+    pub missing_in_world: Vec<usize>,
 }
 
 /// All jobs of this node whose processes this user may look at.
@@ -85,28 +86,39 @@ fn look(path: &Path) -> Option<JobStatus> {
 
 fn report(rank: usize, status: &RankStatus) -> RankReport {
     let pid = status.pid.load(Ordering::Relaxed);
-    let since = status.waiting_since_ns.load(Ordering::Acquire);
+    let (here, network) = (status.wait.look(), status.network_wait.look());
     let process = process::state(pid);
     let state = match status.state.load(Ordering::Acquire) {
         FINALIZED => "finalized",
         RUNNING | FINALIZING if matches!(process, None | Some('Z')) => "dead",
         RUNNING | FINALIZING if matches!(process, Some('T' | 't')) => "stopped",
-        RUNNING | FINALIZING if since != 0 => "waiting",
+        RUNNING | FINALIZING if here.is_some() || network.is_some() => "waiting",
         RUNNING => "computing",
         FINALIZING => "finalizing",
         _ => "starting",
     };
-    let mut report = RankReport { rank, pid, state, operation: None, age_ms: None, missing: Vec::new() };
-    if since != 0 && matches!(state, "waiting" | "stopped") {
-        let signature =
-            Signature { packed: status.packed.load(Ordering::Relaxed), count: status.count.load(Ordering::Relaxed) };
-        let (sequence, communicator) =
-            (status.sequence.load(Ordering::Relaxed), status.communicator.load(Ordering::Relaxed));
-        report.operation = Some(format!("{signature} #{sequence} on communicator {communicator}"));
-        report.age_ms = Some(clock::now_ns().saturating_sub(since) / 1_000_000);
-        report.missing = (0..MAX_RANKS)
-            .filter(|rank| status.missing[rank / 64].load(Ordering::Relaxed) >> (rank % 64) & 1 == 1)
-            .collect();
+    let mut report = RankReport {
+        rank,
+        pid,
+        state,
+        operation: None,
+        age_ms: None,
+        missing: Vec::new(),
+        missing_in_world: Vec::new(),
+    };
+    if !matches!(state, "waiting" | "stopped") {
+        return report;
+    }
+    if here.is_some() {
+        let bits = |rank: &usize| status.missing[rank / 64].load(Ordering::Relaxed) >> (rank % 64) & 1 == 1;
+        report.missing = (0..MAX_RANKS).filter(bits).collect();
+    } else if network.is_some() {
+        let ranks = status.network_missing.iter().map(|word| word.load(Ordering::Relaxed));
+        report.missing_in_world = ranks.filter_map(|word| Some(word.checked_sub(1)? as usize)).collect();
+    }
+    if let Some((operation, waited_ns)) = here.or(network) {
+        report.operation = Some(operation);
+        report.age_ms = Some(waited_ns / 1_000_000);
     }
     report
 }

@@ -1,7 +1,11 @@
 //! Where everything stands in shared memory. Structs here hold atomics only; all of them are valid
 //! when zeroed, which is how the kernel hands them out.
 
-use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Reaching, Slot, Watermark};
+use std::time::Duration;
+
+use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Ordering, Reaching, Slot, Watermark};
+use crate::sys::clock;
+use reduce_kernels::Signature;
 
 /// First word of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
@@ -84,9 +88,25 @@ pub struct RankStatus {
     pub pid: AtomicU32,
     /// One of the constants below.
     pub state: AtomicU32,
-    /// Since when the rank waits in shared-memory operation `packed`; 0 while it does not.
-    pub waiting_since_ns: AtomicU64,
-    /// Signature of the operation that it waits in, or has waited in last.
+    /// The wait for ranks of this job.
+    pub wait: WaitStatus,
+    /// Those that it waits for, a bit each.
+    pub missing: [AtomicU64; 4],
+    /// The wait for messages over a network.
+    pub network_wait: WaitStatus,
+    /// Some of the world's ranks that it waits for there, each with 1 added; 0 where there is none.
+    pub network_missing: [AtomicU32; 4],
+    /// Set while the rank works on its peers' own memory.
+    pub reaching: Reaching,
+}
+
+/// A wait that has become long, for onlookers.
+#[derive(Debug)]
+#[repr(C)]
+pub struct WaitStatus {
+    /// When it began; 0 when it is over.
+    pub since_ns: AtomicU64,
+    /// Signature of the operation.
     pub packed: AtomicU64,
     /// Count of that operation.
     pub count: AtomicU64,
@@ -94,10 +114,39 @@ pub struct RankStatus {
     pub sequence: AtomicU32,
     /// The communicator's number.
     pub communicator: AtomicU32,
-    /// World ranks 0 to 255 that it waits for, a bit each.
-    pub missing: [AtomicU64; 4],
-    /// Set while the rank works on its peers' own memory.
-    pub reaching: Reaching,
+}
+
+impl WaitStatus {
+    /// Written by the rank that waits, after what it waits for. The first such call in a wait says since when.
+    pub fn begin(&self, communicator: u32, sequence: u32, signature: Signature, waited: Duration) {
+        self.packed.store(signature.packed, Ordering::Relaxed);
+        self.count.store(signature.count, Ordering::Relaxed);
+        self.sequence.store(sequence, Ordering::Relaxed);
+        self.communicator.store(communicator, Ordering::Relaxed);
+        if self.since_ns.load(Ordering::Relaxed) == 0 {
+            let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+            self.since_ns.store(clock::now_ns().saturating_sub(waited_ns).max(1), Ordering::Release);
+        }
+    }
+
+    /// The wait is over.
+    pub fn end(&self) {
+        self.since_ns.store(0, Ordering::Release);
+    }
+
+    /// The operation, and for how many nanoseconds the rank has waited in it, if it does.
+    pub fn look(&self) -> Option<(String, u64)> {
+        let since = self.since_ns.load(Ordering::Acquire);
+        if since == 0 {
+            return None;
+        }
+        let signature =
+            Signature { packed: self.packed.load(Ordering::Relaxed), count: self.count.load(Ordering::Relaxed) };
+        let (sequence, communicator) =
+            (self.sequence.load(Ordering::Relaxed), self.communicator.load(Ordering::Relaxed));
+        let operation = format!("{signature} #{sequence} on communicator {communicator}");
+        Some((operation, clock::now_ns().saturating_sub(since)))
+    }
 }
 
 /// The regions of memory that one rank lets its peers map, in the job's segment.

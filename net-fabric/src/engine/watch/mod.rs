@@ -49,8 +49,21 @@ impl Default for Watch {
     }
 }
 
+/// An operation that a rank has been seen to wait in.
+#[derive(Debug)]
+pub struct Wait<'a> {
+    /// Which operation.
+    pub key: Key,
+    /// What was called.
+    pub fingerprint: Fingerprint,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// World ranks that it waits for, not all if they are many.
+    pub ranks: &'a [usize],
+}
+
 /// What the engine does not know by itself.
-pub trait Host: Debug + Send {
+pub trait Host: Debug {
     /// The call that a fingerprint stands for, for instance `bcast(count 4, f64, root 2)`.
     fn call(&self, fingerprint: Fingerprint) -> String {
         format!("operation {:x}.{:x}", fingerprint.0[0], fingerprint.0[1])
@@ -70,6 +83,11 @@ pub trait Host: Debug + Send {
     /// Says something to whoever looks after the job.
     fn speak(&mut self, sentence: &str) {
         eprintln!("han: watchdog: {sentence}");
+    }
+
+    /// This rank has waited for long, or (`None`) one such wait is over.
+    fn waits(&mut self, wait: Option<&Wait<'_>>) {
+        let _ = wait;
     }
 }
 
