@@ -8,6 +8,7 @@
 #![allow(unsafe_code)] // reads and writes memory that other processes map
 
 mod agreement;
+mod annexes;
 mod calls;
 mod cells;
 mod marks;
@@ -23,6 +24,7 @@ use crate::exchange::Exchange;
 use crate::job::{AtWork, Job};
 use crate::segment::layout::{Header, RankFlags, SLOTS, StepSlot, annex_bytes, cell_bytes, whole_pages};
 use crate::segment::{Place, Segment, Shape};
+use annexes::Annexes;
 use cells::Cells;
 use reduce_kernels::{Call, Signature};
 pub(crate) use span::Span;
@@ -44,10 +46,7 @@ struct Line {
 pub(crate) struct Ring {
     job: Rc<Job>,
     flags: Vec<Place<RankFlags>>,
-    /// Each rank's annexes, one for each slot in use.
-    annexes: Vec<*mut u8>,
-    /// Length of an annex; 0 where there are none.
-    annex_bytes: usize,
+    annexes: Annexes,
     cells: Cells,
     terms: Terms,
     trials: Trials,
@@ -110,7 +109,7 @@ impl Ring {
         let parts: Vec<usize> = (0..size).map(|rank| first + rank * stride).collect();
         let flags = parts.iter().map(|part| segment.place(*part)).collect();
         let annexes = parts.iter().map(|part| segment.bytes_at(part + annexes_at, depth as usize * annex_bytes));
-        let annexes = annexes.collect();
+        let annexes = Annexes::new(annexes.collect(), annex_bytes, depth);
         let cells: Vec<usize> = parts.iter().map(|part| part + cells_at).collect();
         let terms = job.terms(&hierarchy);
         let cells = Cells::new(&segment, &cells, Stores::new(job.settings().past_caches));
@@ -123,7 +122,6 @@ impl Ring {
             job,
             flags,
             annexes,
-            annex_bytes,
             cells,
             rank,
             world,

@@ -37,7 +37,7 @@ impl Ring {
     /// Takes the next step with room for a payload of at most a cell.
     #[inline]
     pub(crate) fn take_payload(&mut self, bytes: usize) -> Span {
-        self.take(if bytes <= INLINE_BYTES || bytes <= self.annex_bytes { 0 } else { bytes })
+        self.take(if bytes <= INLINE_BYTES || bytes <= self.annexes.bytes() { 0 } else { bytes })
     }
 
     /// Copies `bytes` at `from` into this rank's part of `span`: beside the flag, into its annex, or into its cell.
@@ -49,9 +49,10 @@ impl Ring {
         if bytes <= INLINE_BYTES {
             // SAFETY: the caller's promise.
             unsafe { self.put_inline(span, from, bytes) };
-        } else if bytes <= self.annex_bytes {
+        } else if bytes <= self.annexes.bytes() {
+            let annex = self.annexes.own(self.rank, span.step());
             // SAFETY: an annex has room, and is this rank's as long as the slot is.
-            unsafe { copy_in(self.annex(self.rank, span.step()), from, bytes) };
+            unsafe { copy_in(annex, from, bytes) };
         } else {
             // SAFETY: the caller's promise.
             unsafe { self.put_cells(span, 0, from, bytes) };
@@ -74,8 +75,8 @@ impl Ring {
     pub(crate) fn payload(&self, rank: usize, span: Span, bytes: usize) -> *const u8 {
         if bytes <= INLINE_BYTES {
             self.inline(rank, span)
-        } else if bytes <= self.annex_bytes {
-            self.annex(rank, span.step())
+        } else if bytes <= self.annexes.bytes() {
+            self.annexes.at(rank, span.step())
         } else {
             self.cells(rank, span)
         }
@@ -91,13 +92,6 @@ impl Ring {
     #[inline]
     pub(crate) fn cells(&self, rank: usize, span: Span) -> *mut u8 {
         self.cells.at(rank, span)
-    }
-
-    /// The annex of `rank`'s slot of `step`.
-    #[inline]
-    fn annex(&self, rank: usize, step: u32) -> *mut u8 {
-        // In bounds: there are as many as slots.
-        self.annexes[rank].wrapping_add((step & (self.depth - 1)) as usize * self.annex_bytes)
     }
 
     /// Every rank's payload of `bytes` in `span`, in rank order, with `own` for this rank's.
@@ -193,8 +187,8 @@ impl Ring {
 
     #[inline(never)]
     fn fetch_next(&self, bytes: usize) {
-        let (next, most) = if bytes <= self.annex_bytes {
-            (self.annex(self.rank, self.step).cast_const(), EXPECTED_LINES * LINE)
+        let (next, most) = if bytes <= self.annexes.bytes() {
+            (self.annexes.at(self.rank, self.step).cast_const(), EXPECTED_LINES * LINE)
         } else {
             let longest = if self.terms.own_cores { LONGEST_EXPECTED } else { LONGEST_EXPECTED_SHARED };
             if bytes <= longest { self.cells.next(self.rank) } else { return }
