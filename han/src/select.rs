@@ -81,6 +81,9 @@ const SUMMED_CHUNK_BYTES: usize = 512 << 10;
 const FILLING: usize = 8;
 /// So many ranks that share cores send short operands to one of them, which sums them up.
 const FEW_RANKS: usize = 8;
+/// Longer ones have their sums on the way: up to there along a tree of few steps.
+const SUMMED_AT_ONCE_BYTES: usize = 32 << 10;
+const SUMMED_IN_PAIRS_BYTES: usize = 128 << 10;
 /// Where the sum is sent back, operands up to here go to one rank directly, and up to there along a tree.
 const GATHERED_BYTES: usize = 4 << 10;
 const CLIMBING_BYTES: usize = 32 << 10;
@@ -173,7 +176,12 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
     let ring = Algorithm::Ring.applies(collective, &shape(question)).is_ok();
     let exchanges = is_short || (ranks == 2 && (bytes <= LONG_EXCHANGE_BYTES || !ring));
     let crowded = shares_cores && (3..=FEW_RANKS).contains(&ranks);
-    let gathers = crowded && if collective == Collective::Allreduce { bytes <= GATHERED_BYTES } else { is_short };
+    let gathers = crowded
+        && match collective {
+            Collective::Allreduce => bytes <= GATHERED_BYTES,
+            Collective::Reduce => bytes <= SUMMED_AT_ONCE_BYTES,
+            Collective::Barrier | Collective::Bcast => is_short,
+        };
     match collective {
         Collective::Barrier if gathers => {
             (Algorithm::Tree(Tree::Binomial), "ranks share cores, and a tree takes the fewest messages")
@@ -186,10 +194,15 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
             Algorithm::Tree(Tree::Binomial),
             "ranks share cores: up a tree and down again it takes few messages, and no rank has all of them",
         ),
+        Collective::Reduce if crowded && bytes <= SUMMED_IN_PAIRS_BYTES => (
+            Algorithm::Tree(Tree::Binary),
+            "ranks share cores: in a binary tree few wait for one that waits, and no rank sums up all",
+        ),
         Collective::Barrier => (Algorithm::Dissemination, "it takes the fewest steps"),
-        Collective::Bcast | Collective::Reduce if is_short => {
-            (Algorithm::Tree(Tree::Binomial), "the vector is short, and a binomial tree takes the fewest steps")
-        }
+        Collective::Bcast | Collective::Reduce if is_short || bytes < pipeline_from(ranks) => (
+            Algorithm::Tree(Tree::Binomial),
+            "a binomial tree takes the fewest steps, and a pipeline would take longer to fill",
+        ),
         Collective::Bcast | Collective::Reduce if ranks < MANY_RANKS => {
             (Algorithm::Tree(Tree::Chain), "every rank sends the long vector only once, chunk by chunk")
         }
@@ -209,6 +222,15 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
             (Algorithm::Tree(Tree::Binary), "the operator does not commute: along a tree operands stay in order")
         }
     }
+}
+
+/// The length from which on a pipeline takes less time than a binomial tree, whose last rank has the vector after as many
+/// steps as the number of ranks has binary digits. Counted in times of a chunk over a link, of which the vector has `m`: a
+/// chain takes `m + ranks - 2` and the tree `m * steps`; a binary tree, each rank of which sends twice, `2 (m + steps - 1)`.
+fn pipeline_from(ranks: usize) -> usize {
+    let steps = ranks.next_power_of_two().trailing_zeros() as usize;
+    let (fills, saved) = if ranks < MANY_RANKS { (ranks.saturating_sub(2), 1) } else { (2 * (steps - 1), 2) };
+    LEAST_CHOSEN_CHUNK_BYTES * fills / steps.saturating_sub(saved).max(1)
 }
 
 fn shape<'a>(question: &Question<'a>) -> Shape<'a> {
@@ -273,6 +295,8 @@ mod tests {
         assert_eq!([allreduce(4, 256 << 10), allreduce(4, 16 << 20)], ["ring 256"; 2]);
         let bcast = |ranks, bytes| chosen(Collective::Bcast, ranks, bytes);
         assert_eq!([bcast(2, 64 << 10), bcast(2, 16 << 20)], ["chain 4096"; 2]);
+        assert_eq!([bcast(4, 64 << 10), bcast(16, 256 << 10), bcast(100, 128 << 10)], ["binomial 64"; 3]);
+        assert_eq!([bcast(16, 512 << 10), bcast(100, 512 << 10)], ["chain 64", "binary 64"]);
         let of_four = [bcast(4, 256 << 10), bcast(4, 2 << 20), bcast(4, 16 << 20)];
         assert_eq!(of_four, ["chain 64", "chain 128", "chain 256"]);
         let not_commutative = explain(&question(Collective::Allreduce, 2, 16 << 20, false), &Inter::default());

@@ -18,6 +18,9 @@ pub enum Error {
          folder of the one that came with the launcher in LD_LIBRARY_PATH)"
     )]
     Library(String),
+    /// A program that has no loader.
+    #[error("this launcher speaks PMIx, but this program cannot load libpmix.so.2: it is linked statically (-static)")]
+    Static,
     /// libpmix, or the launcher behind it, refused.
     #[error("{call}: {reason}")]
     Refused {

@@ -35,13 +35,13 @@ const LIBRARY: &str = "libpmix.so.2";
 /// What libpmix exports; the library is opened by the first call, and stays open.
 pub(crate) fn library() -> Result<&'static Exports> {
     static OPENED: OnceLock<std::result::Result<Exports, String>> = OnceLock::new();
+    if is_static() {
+        return Err(Error::Static);
+    }
     OPENED.get_or_init(open).as_ref().map_err(|reason| Error::Library(reason.clone()))
 }
 
 fn open() -> std::result::Result<Exports, String> {
-    if is_static() {
-        return Err("this program is linked statically, so that it cannot be loaded".to_owned());
-    }
     // SAFETY: the library's initialisers run, which set up their own state.
     let library = unsafe { libloading::Library::new(LIBRARY) }.map_err(|error| error.to_string())?;
     // SAFETY: these are the functions of those names in libpmix, whose types are those of its header; they have been the

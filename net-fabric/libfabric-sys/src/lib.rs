@@ -7,6 +7,7 @@
 //! All functions are unsafe as in C: the manual pages say what they take. Names and types are libfabric's own.
 #![allow(unsafe_code)] // Declares a C library.
 
+pub mod calls;
 mod dispositions;
 
 use std::sync::OnceLock;
@@ -61,7 +62,7 @@ pub fn library() -> Result<&'static Exports, String> {
 
 fn open() -> Result<Exports, String> {
     if is_static() {
-        return Err(missing("this program is linked statically, so that it cannot be loaded"));
+        return Err(format!("{LIBRARY}: this program cannot load it: it is linked statically (-static)"));
     }
     let _kept = Dispositions::now();
     // SAFETY: the library's initialisers run, which set up their own state, and dispositions that are put back.

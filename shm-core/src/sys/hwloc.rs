@@ -300,7 +300,8 @@ impl Functions {
     /// Opens the library, which then stays open.
     fn load() -> Result<Self> {
         if is_static() {
-            return Err(missing("this program is linked statically, so that it cannot be loaded"));
+            let reason = "this program cannot load it: it is linked statically (-static)".to_owned();
+            return Err(Error::System { api: "libhwloc.so.15", reason });
         }
         // SAFETY: the name is a C string. The library's initialisers run, which do nothing that could
         // interfere with this process.

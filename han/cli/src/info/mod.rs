@@ -130,9 +130,6 @@ impl Info {
             Some(error) => writeln!(out, "none: {error}")?,
             None => writeln!(out, "{}", providers::table(&self.providers))?,
         }
-        if let Some(hint) = providers::hint() {
-            writeln!(out, "{hint}")?;
-        }
         writeln!(out, "\nConfiguration (HAN_SET=key=value,... or `han bench --set key=value`):")?;
         let mut settings = plain_table(&["key", "value", "from"]);
         for setting in &self.configuration {

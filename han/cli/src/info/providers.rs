@@ -40,14 +40,6 @@ pub(super) fn table(providers: &[Provider]) -> Table {
     table
 }
 
-/// What could be better about the system's connections, if anything.
-pub(super) fn hint() -> Option<&'static str> {
-    ofi::system_paces().then_some(
-        "TCP is paced here (net.ipv4.tcp_congestion_control is bbr): messages of 64 to 128 KiB between near nodes take up to \
-         1.7 times\nas long as with cubic or reno, which `sysctl net.ipv4.tcp_congestion_control=cubic` on all nodes gives.",
-    )
-}
-
 impl Provider {
     fn of(candidate: Candidate) -> Self {
         let Candidate { provider, version: (major, minor), fabric, domain, ip, registration, fits, reason } = candidate;

@@ -89,8 +89,6 @@ pub struct Config {
     /// Opens the completion queue so that it can be waited for; else [`sleep`](crate::transport::Transport::sleep)
     /// sleeps for short times.
     pub wait: bool,
-    /// Gives connections over TCP that the system would pace (BBR) Reno.
-    pub unpaced: bool,
     /// How often the queue is read in vain before [`progress`](crate::transport::Transport::progress) returns; at least
     /// once. For a rank that has nothing else to do, and a core for it, more often is quicker.
     pub reads: u32,
@@ -112,7 +110,6 @@ impl Default for Config {
             register: false,
             word_in_message: false,
             wait: true,
-            unpaced: true,
             reads: 1,
             outstanding: 1024,
             unexpected_bytes: 256 << 20,

@@ -42,7 +42,6 @@ use super::{ANYBODY, Completion, Posted, Tag, Token, Transport};
 use crate::error::{Error, Result};
 use crate::fabric::{CompletionQueue, Endpoint, Event, Matching, Memory, Post, Registered, Registrations};
 
-use congestion::Connections;
 use copies::Copies;
 use limits::Limits;
 use slots::{Kind, Operation, Slots};
@@ -52,7 +51,6 @@ use watch::Watch;
 
 pub use choice::{Candidate, PREFERENCE, candidates};
 pub use config::{Config, Interface, Reach};
-pub use congestion::system_paces;
 pub use open::{Unconnected, open, world_here};
 
 /// A rank of a world whose messages go over libfabric.
@@ -82,7 +80,6 @@ pub struct OfiTransport {
     limits: Limits,
     unexpected: Unexpected,
     watch: Option<Watch>,
-    connections: Option<Connections>,
     stall: Stall,
     /// Ended, but not yet told.
     ready: Vec<Completion>,
@@ -107,7 +104,6 @@ impl OfiTransport {
         limits: Limits,
         unexpected: Unexpected,
         watch: Option<Watch>,
-        connections: Option<Connections>,
         description: String,
     ) -> Result<Self> {
         let mut word_descriptor = ptr::null_mut();
@@ -136,7 +132,6 @@ impl OfiTransport {
             limits,
             unexpected,
             watch,
-            connections,
             stall: Stall::default(),
             ready: Vec::new(),
             broken: None,
@@ -317,9 +312,6 @@ impl OfiTransport {
         let Some(mut operation) = self.slots.take(slot) else { return };
         let registered = operation.registered.take();
         self.unregister(registered);
-        if let Some(connections) = &mut self.connections {
-            connections.note(operation.peer);
-        }
         match operation.kind {
             Kind::Send(token) => {
                 self.sending -= 1;
@@ -484,9 +476,6 @@ impl Transport for OfiTransport {
             }
             if read > 0 {
                 self.stall.moved();
-                if let Some(connections) = &mut self.connections {
-                    connections.settle();
-                }
             } else if let Some(idle) = self.stall.polled() {
                 self.stalled(idle)?;
             }

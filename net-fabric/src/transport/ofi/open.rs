@@ -1,13 +1,12 @@
 //! From a configuration to a world: each rank opens an endpoint, all exchange its address, each connects.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::OfiTransport;
 use super::address::Address;
 use super::choice;
 use super::config::Config;
-use super::congestion::{self, Connections};
+use super::congestion;
 use super::limits::Limits;
 use super::slots::Slots;
 use super::unexpected::{Unexpected, barred_by_messages};
@@ -19,8 +18,6 @@ use crate::fabric::{AddressVector, CompletionQueue, Domain, Endpoint, Info, Regi
 pub struct Unconnected {
     parts: Parts,
     own: Address,
-    /// Where it listens, if its connections would be paced.
-    paced_at: Option<SocketAddr>,
     config: Config,
     description: String,
 }
@@ -49,10 +46,12 @@ unsafe impl Send for Unconnected {}
 /// libfabric is missing; nothing fits the configuration; what fits cannot be opened.
 pub fn open(config: &Config) -> Result<Unconnected> {
     let mut failures = Vec::new();
-    for (info, reason) in choice::fitting(config)? {
+    let fitting = choice::fitting(config)?;
+    let relieved = congestion::relieve();
+    for (info, reason) in fitting {
         let way = format!("{} on {}", info.provider(), info.domain());
         match open_info(info, config) {
-            Ok(parts) => return unconnected(parts, config, &reason, &failures),
+            Ok(parts) => return unconnected(parts, config, &reason, &failures, relieved),
             Err(error) => failures.push(format!("{way}: {error}")),
         }
     }
@@ -82,7 +81,13 @@ fn open_info(info: Info, config: &Config) -> Result<Parts> {
     Ok(Parts { endpoint, queue, addresses, domain, info, limits })
 }
 
-fn unconnected(parts: Parts, config: &Config, reason: &str, failures: &[String]) -> Result<Unconnected> {
+fn unconnected(
+    parts: Parts,
+    config: &Config,
+    reason: &str,
+    failures: &[String],
+    relieved: bool,
+) -> Result<Unconnected> {
     let (info, limits) = (&parts.info, &parts.limits);
     let (major, minor) = info.version();
     let mut description = format!("{} {major}.{minor} on {}", info.provider(), info.domain());
@@ -100,13 +105,10 @@ fn unconnected(parts: Parts, config: &Config, reason: &str, failures: &[String])
         description.push_str(&format!("; could not be opened: {}", failures.join("; ")));
     }
     let own = Address::of(info, limits.word_in_message, parts.endpoint.name()?);
-    let listens = listens(&info.provider()) && config.unpaced;
-    let at = listening_at(ip_of(own.format, &own.name), &own.name).filter(|_| listens);
-    let paced_at = at.filter(|&at| congestion::was_pacing(at));
-    if paced_at.is_some() {
+    if relieved && listens(&info.provider()) {
         description.push_str("; its connections take reno in place of bbr");
     }
-    Ok(Unconnected { parts, own, paced_at, config: config.clone(), description })
+    Ok(Unconnected { parts, own, config: config.clone(), description })
 }
 
 impl Unconnected {
@@ -130,7 +132,7 @@ impl Unconnected {
     /// # Errors
     /// An address is not of a like endpoint: the rank and the difference are named.
     pub fn connect(self, rank: usize, addresses: &[Vec<u8>]) -> Result<OfiTransport> {
-        let Self { parts, own, paced_at, config, description } = self;
+        let Self { parts, own, config, description } = self;
         if addresses.get(rank) != Some(&own.encode()) {
             let reason = format!("rank {rank} of {}: its own address has to stand in its place", addresses.len());
             return Err(Error::InvalidArgument(reason));
@@ -156,20 +158,7 @@ impl Unconnected {
         });
         let unexpected = Unexpected::new(barred_by_messages(&info.provider()), config.unexpected_bytes);
         let watched = listens(&info.provider()) && ports.len() == addresses.len();
-        let connections = paced_at.filter(|_| watched).map(|at| Connections::new(at, ports.clone()));
         let watch = watched.then(|| Watch::new(ports, config.silence));
-        OfiTransport::new(
-            rank,
-            handles,
-            endpoint,
-            queue,
-            slots,
-            registrations,
-            limits,
-            unexpected,
-            watch,
-            connections,
-            description,
-        )
+        OfiTransport::new(rank, handles, endpoint, queue, slots, registrations, limits, unexpected, watch, description)
     }
 }
