@@ -81,12 +81,10 @@ const SUMMED_CHUNK_BYTES: usize = 512 << 10;
 const FILLING: usize = 8;
 /// So many ranks that share cores send short operands to one of them, which sums them up.
 const FEW_RANKS: usize = 8;
-/// Longer ones have their sums on the way: up to there along a tree of few steps.
-const SUMMED_AT_ONCE_BYTES: usize = 32 << 10;
+/// Operands up to here are short in that.
+const GATHERED_BYTES: usize = 32 << 10;
+/// Longer ones that stay with the root are summed on their way, up to here in few steps.
 const SUMMED_IN_PAIRS_BYTES: usize = 128 << 10;
-/// Where the sum is sent back, operands up to here go to one rank directly, and up to there along a tree.
-const GATHERED_BYTES: usize = 4 << 10;
-const CLIMBING_BYTES: usize = 32 << 10;
 /// From this many ranks on a pipeline along all of them takes too long to fill.
 const MANY_RANKS: usize = 32;
 
@@ -178,8 +176,7 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
     let crowded = shares_cores && (3..=FEW_RANKS).contains(&ranks);
     let gathers = crowded
         && match collective {
-            Collective::Allreduce => bytes <= GATHERED_BYTES,
-            Collective::Reduce => bytes <= SUMMED_AT_ONCE_BYTES,
+            Collective::Reduce | Collective::Allreduce => bytes <= GATHERED_BYTES,
             Collective::Barrier | Collective::Bcast => is_short,
         };
     match collective {
@@ -189,10 +186,6 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
         Collective::Reduce | Collective::Allreduce if gathers => (
             Algorithm::Tree(Tree::Linear),
             "ranks share cores: by way of one rank it takes the fewest messages, and nobody else waits for a turn",
-        ),
-        Collective::Allreduce if crowded && bytes <= CLIMBING_BYTES => (
-            Algorithm::Tree(Tree::Binomial),
-            "ranks share cores: up a tree and down again it takes few messages, and no rank has all of them",
         ),
         Collective::Reduce if crowded && bytes <= SUMMED_IN_PAIRS_BYTES => (
             Algorithm::Tree(Tree::Binary),
@@ -212,6 +205,10 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
         Collective::Allreduce if exchanges => {
             (Algorithm::RecursiveDoubling, "partial results over doubling distances take the fewest steps")
         }
+        Collective::Allreduce if ring && crowded && ranks.is_power_of_two() => (
+            Algorithm::Rabenseifner,
+            "ranks share cores: halving and doubling sends less than two vectors in the fewest messages",
+        ),
         Collective::Allreduce if ring && ranks < MANY_RANKS && bytes > LONG_HALVING_BYTES => {
             (Algorithm::Ring, "in a ring every rank sends the long vector less than twice")
         }
