@@ -221,13 +221,16 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
     }
 }
 
-/// The length from which on a pipeline takes less time than a binomial tree, whose last rank has the vector after as many
-/// steps as the number of ranks has binary digits. Counted in times of a chunk over a link, of which the vector has `m`: a
-/// chain takes `m + ranks - 2` and the tree `m * steps`; a binary tree, each rank of which sends twice, `2 (m + steps - 1)`.
+/// The length from which on a pipeline is taken in place of a binomial tree.
+///
+/// The tree's last rank has the vector after as many steps as the number of ranks has binary digits. Counted in times of a
+/// chunk over a link, of which the vector has `m`, a chain takes `m + ranks - 2` and the tree `m * steps`; a binary tree,
+/// each rank of which sends twice, `2 (m + steps - 1)`. So the pipeline pays from a length on; from half of it, because back to
+/// back its root sends each vector once or twice, and that of the binomial tree in each step.
 fn pipeline_from(ranks: usize) -> usize {
     let steps = ranks.next_power_of_two().trailing_zeros() as usize;
     let (fills, saved) = if ranks < MANY_RANKS { (ranks.saturating_sub(2), 1) } else { (2 * (steps - 1), 2) };
-    LEAST_CHOSEN_CHUNK_BYTES * fills / steps.saturating_sub(saved).max(1)
+    LEAST_CHOSEN_CHUNK_BYTES * fills / steps.saturating_sub(saved).max(1) / 2
 }
 
 fn shape<'a>(question: &Question<'a>) -> Shape<'a> {
@@ -292,8 +295,11 @@ mod tests {
         assert_eq!([allreduce(4, 256 << 10), allreduce(4, 16 << 20)], ["ring 256"; 2]);
         let bcast = |ranks, bytes| chosen(Collective::Bcast, ranks, bytes);
         assert_eq!([bcast(2, 64 << 10), bcast(2, 16 << 20)], ["chain 4096"; 2]);
-        assert_eq!([bcast(4, 64 << 10), bcast(16, 256 << 10), bcast(100, 128 << 10)], ["binomial 64"; 3]);
-        assert_eq!([bcast(16, 512 << 10), bcast(100, 512 << 10)], ["chain 64", "binary 64"]);
+        assert_eq!([bcast(4, 32 << 10), bcast(16, 128 << 10), bcast(100, 64 << 10)], ["binomial 64"; 3]);
+        assert_eq!(
+            [bcast(4, 64 << 10), bcast(16, 256 << 10), bcast(100, 128 << 10)],
+            ["chain 64", "chain 64", "binary 64"]
+        );
         let of_four = [bcast(4, 256 << 10), bcast(4, 2 << 20), bcast(4, 16 << 20)];
         assert_eq!(of_four, ["chain 64", "chain 128", "chain 256"]);
         let not_commutative = explain(&question(Collective::Allreduce, 2, 16 << 20, false), &Inter::default());

@@ -5,5 +5,6 @@
 mod errors;
 mod memory;
 mod messages;
+mod pacing;
 mod processes;
 mod world;
