@@ -223,8 +223,8 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
 
 /// The length from which on a pipeline is taken in place of a binomial tree.
 ///
-/// The tree's last rank has the vector after as many steps as the number of ranks has binary digits. Counted in times of a
-/// chunk over a link, of which the vector has `m`, a chain takes `m + ranks - 2` and the tree `m * steps`; a binary tree,
+/// The tree's last rank has the vector after `steps`, the binary logarithm of the number of ranks, rounded up. Counted in times
+/// of a chunk over a link, of which the vector has `m`, a chain takes `m + ranks - 2` and the tree `m * steps`; a binary tree,
 /// each rank of which sends twice, `2 (m + steps - 1)`. So the pipeline pays from a length on; from half of it, because back to
 /// back its root sends each vector once or twice, and that of the binomial tree in each step.
 fn pipeline_from(ranks: usize) -> usize {

@@ -47,7 +47,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 
 /// What is not seen of a job over several nodes.
 const ELSEWHERE: &str = "The other ranks are shown by `han status` on their nodes. Of those that a rank waits for over \
-                         the network, four are named.";
+                         the network, at most four are named.";
 
 /// Where a process is in its world, as its launcher has told it.
 struct Place {

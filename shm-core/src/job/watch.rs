@@ -1,16 +1,19 @@
-//! Looking at the jobs of this node from outside, through the segments that their ranks hold open.
+//! Looking at the jobs of this node from outside, through the segments that their ranks hold open; and what a rank writes
+//! down there of its waits.
 #![allow(unsafe_code)] // dereferences places in segments that it maps
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::job::MAX_RANKS;
 use crate::segment::Segment;
-use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus};
+use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus, WaitStatus};
 use crate::sync::Ordering;
-use crate::sys::process;
+use crate::sys::{clock, process};
+use reduce_kernels::Signature;
 
 /// One job on this node.
 #[derive(Debug, Clone)]
@@ -121,4 +124,37 @@ fn report(rank: usize, status: &RankStatus) -> RankReport {
         report.age_ms = Some(waited_ns / 1_000_000);
     }
     report
+}
+
+impl WaitStatus {
+    /// Written by the rank that waits, after what it waits for. The first such call in a wait says since when.
+    pub(crate) fn begin(&self, communicator: u32, sequence: u32, signature: Signature, waited: Duration) {
+        self.packed.store(signature.packed, Ordering::Relaxed);
+        self.count.store(signature.count, Ordering::Relaxed);
+        self.sequence.store(sequence, Ordering::Relaxed);
+        self.communicator.store(communicator, Ordering::Relaxed);
+        if self.since_ns.load(Ordering::Relaxed) == 0 {
+            let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+            self.since_ns.store(clock::now_ns().saturating_sub(waited_ns).max(1), Ordering::Release);
+        }
+    }
+
+    /// The wait is over.
+    pub(crate) fn end(&self) {
+        self.since_ns.store(0, Ordering::Release);
+    }
+
+    /// The operation, and for how many nanoseconds the rank has waited in it, if it does.
+    fn look(&self) -> Option<(String, u64)> {
+        let since = self.since_ns.load(Ordering::Acquire);
+        if since == 0 {
+            return None;
+        }
+        let signature =
+            Signature { packed: self.packed.load(Ordering::Relaxed), count: self.count.load(Ordering::Relaxed) };
+        let (sequence, communicator) =
+            (self.sequence.load(Ordering::Relaxed), self.communicator.load(Ordering::Relaxed));
+        let operation = format!("{signature} #{sequence} on communicator {communicator}");
+        Some((operation, clock::now_ns().saturating_sub(since)))
+    }
 }

@@ -1,16 +1,12 @@
 //! Where everything stands in shared memory. Structs here hold atomics only; all of them are valid
 //! when zeroed, which is how the kernel hands them out.
 
-use std::time::Duration;
-
-use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Ordering, Reaching, Slot, Watermark};
-use crate::sys::clock;
-use reduce_kernels::Signature;
+use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Reaching, Slot, Watermark};
 
 /// First word of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
 /// Raised when the meaning of a field changes without its place changing.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Slots of every rank: steps without cells that may be in flight. A quarter of them is used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;
@@ -114,39 +110,6 @@ pub struct WaitStatus {
     pub sequence: AtomicU32,
     /// The communicator's number.
     pub communicator: AtomicU32,
-}
-
-impl WaitStatus {
-    /// Written by the rank that waits, after what it waits for. The first such call in a wait says since when.
-    pub fn begin(&self, communicator: u32, sequence: u32, signature: Signature, waited: Duration) {
-        self.packed.store(signature.packed, Ordering::Relaxed);
-        self.count.store(signature.count, Ordering::Relaxed);
-        self.sequence.store(sequence, Ordering::Relaxed);
-        self.communicator.store(communicator, Ordering::Relaxed);
-        if self.since_ns.load(Ordering::Relaxed) == 0 {
-            let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-            self.since_ns.store(clock::now_ns().saturating_sub(waited_ns).max(1), Ordering::Release);
-        }
-    }
-
-    /// The wait is over.
-    pub fn end(&self) {
-        self.since_ns.store(0, Ordering::Release);
-    }
-
-    /// The operation, and for how many nanoseconds the rank has waited in it, if it does.
-    pub fn look(&self) -> Option<(String, u64)> {
-        let since = self.since_ns.load(Ordering::Acquire);
-        if since == 0 {
-            return None;
-        }
-        let signature =
-            Signature { packed: self.packed.load(Ordering::Relaxed), count: self.count.load(Ordering::Relaxed) };
-        let (sequence, communicator) =
-            (self.sequence.load(Ordering::Relaxed), self.communicator.load(Ordering::Relaxed));
-        let operation = format!("{signature} #{sequence} on communicator {communicator}");
-        Some((operation, clock::now_ns().saturating_sub(since)))
-    }
 }
 
 /// The regions of memory that one rank lets its peers map, in the job's segment.
