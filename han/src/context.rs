@@ -362,6 +362,11 @@ impl Inner {
         self.network.as_ref().is_some_and(|network| network.shares_cores)
     }
 
+    /// Megabits a second that the slowest node's wire carries, as far as the systems say.
+    pub(crate) fn wire_mbit_s(&self) -> Option<u64> {
+        self.network.as_ref().and_then(|network| network.wire_mbit_s)
+    }
+
     /// Several lines on the nodes and the network between them.
     pub(crate) fn describe_nodes(&self) -> String {
         self.network.as_ref().map_or_else(String::new, |network| network.describe(&self.job, &self.config))

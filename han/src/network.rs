@@ -24,6 +24,8 @@ pub(crate) struct Network {
     pub(crate) placing: Placing,
     /// Whether ranks share cores somewhere; the same on all.
     pub(crate) shares_cores: bool,
+    /// Megabits a second that the slowest node's wire carries, as far as the systems say; the same on all.
+    pub(crate) wire_mbit_s: Option<u64>,
     /// libfabric's name of what carries messages: the same on all ranks, or they would not be connected.
     pub(crate) provider: String,
     /// Why nothing works any more.
@@ -31,6 +33,8 @@ pub(crate) struct Network {
     /// The others have had their moment to hear of it.
     has_spread: Cell<bool>,
 }
+
+const MEGA: u64 = 1_000_000;
 
 /// How often a rank that has a core to itself looks for messages before it looks whether anything else is to be done.
 const OWN_CORE_READS: u32 = 4;
@@ -61,7 +65,7 @@ pub(crate) fn join(
         Ok((job, of_node))
     })?;
     let reads = if own_cores { OWN_CORE_READS } else { 1 };
-    let (transport, provider) = connect(exchange, &placing, config, reads)?;
+    let Connected { transport, provider, wire_mbit_s } = connect(exchange, &placing, config, reads)?;
     let seconds = |seconds: f64| (seconds > 0.0).then(|| Duration::from_secs_f64(seconds));
     let watch = Watch {
         speak_after: seconds(config.settings.watchdog_s),
@@ -81,7 +85,15 @@ pub(crate) fn join(
     let world = Nodes::new(flat, &placing.nodes, of_node)?;
     Ok((
         job,
-        Network { link, placing, provider, shares_cores, failure: RefCell::default(), has_spread: Cell::default() },
+        Network {
+            link,
+            placing,
+            shares_cores,
+            wire_mbit_s,
+            provider,
+            failure: RefCell::default(),
+            has_spread: Cell::default(),
+        },
         world,
     ))
 }
@@ -93,22 +105,27 @@ fn post(board: &Job, wait: Option<&Wait<'_>>) {
     board.note_network_wait(key.communicator.into(), key.sequence, signature, *waited, ranks);
 }
 
+/// An endpoint that all ranks' are connected to.
+struct Connected {
+    transport: ofi::OfiTransport,
+    provider: String,
+    wire_mbit_s: Option<u64>,
+}
+
 /// Opens this rank's endpoint and connects it to those of all ranks. Collective over `exchange`; an error of one
 /// rank is every rank's.
-fn connect(
-    exchange: &mut dyn Exchange,
-    placing: &Placing,
-    config: &Config,
-    reads: u32,
-) -> Result<(ofi::OfiTransport, String)> {
+fn connect(exchange: &mut dyn Exchange, placing: &Placing, config: &Config, reads: u32) -> Result<Connected> {
     let reach = if placing.one_host { ofi::Reach::Host } else { ofi::Reach::Network };
     let opened = ofi::open(&ofi::Config { providers: config.providers.clone(), reach, reads, ..Default::default() });
     let addresses = agree(exchange, opened.as_ref().map(ofi::Unconnected::address))?;
     let rank = exchange.rank();
     let provider = opened.as_ref().map(ofi::Unconnected::provider).unwrap_or_default();
+    let wire = opened.as_ref().ok().and_then(ofi::Unconnected::wire_bits_per_second);
     let transport = opened.and_then(|unconnected| unconnected.connect(rank, &addresses));
-    agree(exchange, transport.as_ref().map(|_| Vec::new()))?;
-    Ok((transport?, provider))
+    let said = wire.map_or_else(Vec::new, |bits| (bits / MEGA).to_le_bytes().to_vec());
+    let wires = agree(exchange, transport.as_ref().map(|_| said))?;
+    let wires = wires.into_iter().filter_map(|said| said.try_into().ok().map(u64::from_le_bytes));
+    Ok(Connected { transport: transport?, provider, wire_mbit_s: wires.min() })
 }
 
 /// Everybody's bytes, or the first rank's error.
@@ -212,6 +229,7 @@ impl Network {
         format!(
             "nodes: {} with {} ranks; this rank is one of {} on node {}\n\
              network: {}\n\
+             wire: {}\n\
              memory of the node: {}, {}\n\
              settings: {}\n\
              tuning: {}\n",
@@ -220,6 +238,10 @@ impl Network {
             here.len(),
             nodes[here[0]],
             self.link.describe(),
+            self.wire_mbit_s.map_or_else(
+                || "the system does not say what it carries".to_owned(),
+                |mbit_s| format!("{mbit_s} Mbit/s, by what the systems say")
+            ),
             job.backing(),
             job.methods(),
             config.agreed(),

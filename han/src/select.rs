@@ -31,6 +31,8 @@ pub struct Question<'a> {
     /// Whether ranks share cores somewhere: then it counts how many messages there are, and how often a rank has to
     /// wait for its turn, more than how many steps they take.
     pub shares_cores: bool,
+    /// Megabits a second that the slowest rank's wire carries, if anybody says.
+    pub wire_mbit_s: Option<u64>,
     /// Where the ranks are, for algorithms that follow it.
     pub topology: Option<&'a Topology>,
 }
@@ -59,10 +61,14 @@ pub struct Selection {
 
 // The numbers are from measurements, which `net-fabric/docs/selection.md` shows.
 
+/// What the wires carried with which they were measured, or more. On a slower one a length counts for as many times itself.
+const MEASURED_MBIT_S: u64 = 10_000;
 /// Up to here a message's latency counts and not its length: fewest steps.
 const SHORT_BYTES: usize = 8 << 10;
 /// The same for allreduce, whose other algorithms take at least twice as many steps.
 const SHORT_ALLREDUCE_BYTES: usize = 16 << 10;
+/// On whatever wire these steps cost more than what they save up to here.
+const LEAST_HALVED_BYTES: usize = 6 << 10;
 /// Up to here two ranks do one step after the other.
 const SIMPLE_BYTES: usize = 64 << 10;
 /// Up to here two ranks exchange whole vectors, in one step; beyond it each sums a half.
@@ -71,6 +77,8 @@ const LONG_EXCHANGE_BYTES: usize = 4 << 20;
 const LONG_HALVING_BYTES: usize = 128 << 10;
 /// Chunks are at least so long: a message's own cost is small beside them.
 const LEAST_CHOSEN_CHUNK_BYTES: usize = 64 << 10;
+/// The same on the slowest wire.
+const LEAST_SLOW_CHUNK_BYTES: usize = 4 << 10;
 /// Chunks need not be longer: a message's own cost has vanished, and the next chunk is sent while one is summed.
 const MOST_CHOSEN_CHUNK_BYTES: usize = 256 << 10;
 /// Chunks of two ranks: each message interrupts a stream that the kernel could deliver in larger pieces.
@@ -91,6 +99,8 @@ const MANY_RANKS: usize = 32;
 /// Chooses for `question` under the settings, with the reasons.
 #[must_use]
 pub fn explain(question: &Question<'_>, inter: &Inter) -> Selection {
+    let wire_mbit_s = inter.wire_mbit_s.map(|set| set as u64).or(question.wire_mbit_s);
+    let question = &Question { wire_mbit_s, ..*question };
     let Decision { plan, why, chunk_why, not } = decide(question, inter);
     let set = |is_set: bool, otherwise: &str| if is_set { "the setting says so" } else { otherwise }.to_owned();
     let (set_algorithm, collective) = (inter.algorithm_of(question.collective), question.collective);
@@ -104,18 +114,29 @@ pub fn explain(question: &Question<'_>, inter: &Inter) -> Selection {
     };
     let point = |what, value, because, change| Point { what, value, because, change };
     let chunk_why = set(inter.chunk_bytes_of(collective).is_some(), chunk_why);
-    Selection {
-        plan,
-        points: vec![
-            point("algorithm", plan.algorithm.to_string(), why, "inter_algorithm"),
-            point("chunk_bytes", plan.chunk_bytes.to_string(), chunk_why, "inter_chunk_bytes"),
-            point(
-                "policy",
-                policy_name(plan.policy).to_owned(),
-                set(inter.policy.is_some(), policy_why),
-                "inter_policy",
-            ),
-        ],
+    let policy_why = set(inter.policy.is_some(), policy_why);
+    let mut points = vec![
+        point("algorithm", plan.algorithm.to_string(), why, "inter_algorithm"),
+        point("chunk_bytes", plan.chunk_bytes.to_string(), chunk_why, "inter_chunk_bytes"),
+        point("policy", policy_name(plan.policy).to_owned(), policy_why, "inter_policy"),
+    ];
+    if let (Some(mbit_s), 2..) = (wire_mbit_s, question.slowness()) {
+        let because = format!("each byte counts for {} at the lengths that decide", question.slowness());
+        points.push(point("wire", format!("{mbit_s} Mbit/s"), because, "wire_mbit_s"));
+    }
+    Selection { plan, points }
+}
+
+impl Question<'_> {
+    /// How many times as long as with what was measured a byte takes on the wire.
+    fn slowness(&self) -> usize {
+        let times = self.wire_mbit_s.map_or(1, |mbit_s| MEASURED_MBIT_S / mbit_s.max(1));
+        usize::try_from(times).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// Bytes of the shortest chunk whose own cost is small beside its time on the wire.
+    fn least_chunk_bytes(&self) -> usize {
+        (LEAST_CHOSEN_CHUNK_BYTES / self.slowness().next_power_of_two()).max(LEAST_SLOW_CHUNK_BYTES)
     }
 }
 
@@ -163,20 +184,25 @@ fn chunk_bytes(algorithm: Algorithm, question: &Question) -> (usize, &'static st
     if fills == 0 {
         return (MOST_CHOSEN_CHUNK_BYTES, "nobody waits for a pipeline to fill, and a message's own cost has vanished");
     }
-    let bytes = (question.bytes / (FILLING * fills)).clamp(LEAST_CHOSEN_CHUNK_BYTES, MOST_CHOSEN_CHUNK_BYTES);
+    let bytes = (question.bytes / (FILLING * fills)).clamp(question.least_chunk_bytes(), MOST_CHOSEN_CHUNK_BYTES);
     (bytes, "a message's own cost is small beside it, and the pipeline fills in a small part of the vector's time")
 }
 
 /// The algorithm, and why.
 fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
     let Question { collective, ranks, bytes, shares_cores, .. } = *question;
-    let is_short = bytes <= if collective == Collective::Allreduce { SHORT_ALLREDUCE_BYTES } else { SHORT_BYTES };
+    let slowness = question.slowness();
+    let is_short = bytes
+        <= match collective {
+            Collective::Allreduce => (SHORT_ALLREDUCE_BYTES / slowness).max(LEAST_HALVED_BYTES),
+            _ => SHORT_BYTES / slowness,
+        };
     let ring = Algorithm::Ring.applies(collective, &shape(question)).is_ok();
     let exchanges = is_short || (ranks == 2 && (bytes <= LONG_EXCHANGE_BYTES || !ring));
     let crowded = shares_cores && (3..=FEW_RANKS).contains(&ranks);
     let gathers = crowded
         && match collective {
-            Collective::Reduce | Collective::Allreduce => bytes <= GATHERED_BYTES,
+            Collective::Reduce | Collective::Allreduce => bytes <= GATHERED_BYTES / slowness,
             Collective::Barrier | Collective::Bcast => is_short,
         };
     match collective {
@@ -187,15 +213,19 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
             Algorithm::Tree(Tree::Linear),
             "ranks share cores: by way of one rank it takes the fewest messages, and nobody else waits for a turn",
         ),
-        Collective::Reduce if crowded && bytes <= SUMMED_IN_PAIRS_BYTES => (
+        Collective::Reduce if crowded && slowness == 1 && bytes <= SUMMED_IN_PAIRS_BYTES => (
             Algorithm::Tree(Tree::Binary),
             "ranks share cores: in a binary tree few wait for one that waits, and no rank sums up all",
         ),
         Collective::Barrier => (Algorithm::Dissemination, "it takes the fewest steps"),
-        Collective::Bcast | Collective::Reduce if is_short || bytes < pipeline_from(ranks) => (
-            Algorithm::Tree(Tree::Binomial),
-            "a binomial tree takes the fewest steps, and a pipeline would take longer to fill",
-        ),
+        Collective::Bcast | Collective::Reduce
+            if is_short || bytes < pipeline_from(ranks, question.least_chunk_bytes()) =>
+        {
+            (
+                Algorithm::Tree(Tree::Binomial),
+                "a binomial tree takes the fewest steps, and a pipeline would take longer to fill",
+            )
+        }
         Collective::Bcast | Collective::Reduce if ranks < MANY_RANKS => {
             (Algorithm::Tree(Tree::Chain), "every rank sends the long vector only once, chunk by chunk")
         }
@@ -209,7 +239,7 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
             Algorithm::Rabenseifner,
             "ranks share cores: halving and doubling sends less than two vectors in the fewest messages",
         ),
-        Collective::Allreduce if ring && ranks < MANY_RANKS && bytes > LONG_HALVING_BYTES => {
+        Collective::Allreduce if ring && ranks < MANY_RANKS && bytes > LONG_HALVING_BYTES / slowness => {
             (Algorithm::Ring, "in a ring every rank sends the long vector less than twice")
         }
         Collective::Allreduce if ring => {
@@ -227,10 +257,10 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
 /// of a chunk over a link, of which the vector has `m`, a chain takes `m + ranks - 2` and the tree `m * steps`; a binary tree,
 /// each rank of which sends twice, `2 (m + steps - 1)`. So the pipeline pays from a length on; from half of it, because back to
 /// back its root sends each vector once or twice, and that of the binomial tree in each step.
-fn pipeline_from(ranks: usize) -> usize {
+fn pipeline_from(ranks: usize, chunk_bytes: usize) -> usize {
     let steps = ranks.next_power_of_two().trailing_zeros() as usize;
     let (fills, saved) = if ranks < MANY_RANKS { (ranks.saturating_sub(2), 1) } else { (2 * (steps - 1), 2) };
-    LEAST_CHOSEN_CHUNK_BYTES * fills / steps.saturating_sub(saved).max(1) / 2
+    chunk_bytes * fills / steps.saturating_sub(saved).max(1) / 2
 }
 
 fn shape<'a>(question: &Question<'a>) -> Shape<'a> {
@@ -252,6 +282,7 @@ mod tests {
             commutative,
             root: ranks / 2,
             shares_cores: false,
+            wire_mbit_s: None,
             topology: None,
         }
     }
@@ -304,6 +335,31 @@ mod tests {
         assert_eq!(of_four, ["chain 64", "chain 128", "chain 256"]);
         let not_commutative = explain(&question(Collective::Allreduce, 2, 16 << 20, false), &Inter::default());
         assert_eq!(not_commutative.plan.algorithm, Algorithm::RecursiveDoubling);
+    }
+
+    #[test]
+    fn on_a_slow_wire_lengths_count_for_more() {
+        let chosen = |collective, bytes, shares_cores, wire_mbit_s| {
+            let question = Question { shares_cores, wire_mbit_s, ..question(collective, 4, bytes, true) };
+            let plan = explain(&question, &Inter::default()).plan;
+            format!("{} {}", plan.algorithm, plan.chunk_bytes >> 10)
+        };
+        let gigabit = Some(1000);
+        assert_eq!(chosen(Collective::Bcast, 8 << 10, false, Some(10_000)), "binomial 64");
+        assert_eq!(chosen(Collective::Bcast, 8 << 10, false, gigabit), "chain 4");
+        assert_eq!(chosen(Collective::Reduce, 32 << 10, true, Some(100_000)), "linear 64");
+        assert_eq!(chosen(Collective::Reduce, 32 << 10, true, gigabit), "chain 4");
+        assert_eq!(chosen(Collective::Reduce, 2 << 10, true, gigabit), "linear 4");
+        assert_eq!(chosen(Collective::Allreduce, 32 << 10, true, gigabit), "rabenseifner 256");
+        assert_eq!(chosen(Collective::Allreduce, 4 << 10, true, gigabit), "recursive-doubling 256");
+        let crawling = explain(
+            &Question { wire_mbit_s: Some(0), ..question(Collective::Bcast, 4, 1 << 20, true) },
+            &Inter::default(),
+        );
+        assert_eq!(crawling.plan.chunk_bytes, 64 << 10);
+        let told = Inter { wire_mbit_s: Some(1000), ..Inter::default() };
+        let told = explain(&question(Collective::Bcast, 4, 8 << 10, true), &told);
+        assert_eq!(told.points.last().map(|point| (point.what, point.change)), Some(("wire", "wire_mbit_s")));
     }
 
     #[test]

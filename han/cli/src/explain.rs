@@ -111,6 +111,7 @@ fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
         reproducible: config.settings.reproducible,
         root: 0,
         shares_cores: config.settings.assume_own_cores == Some(false),
+        wire_mbit_s: None,
         layout: &layout,
         topology: Some(&topology),
     };

@@ -130,6 +130,7 @@ fn choose(flat: &FabricComm, layout: &Layout, call: &Call<'_>, context: &Inner, 
         // A wrong one is found by the check of the call.
         root: call.root.min(flat.size() - 1),
         shares_cores: context.shares_cores(),
+        wire_mbit_s: context.wire_mbit_s(),
         layout,
         topology: flat.topology().map(|topology| &**topology),
     };

@@ -49,6 +49,8 @@ pub struct OverNodes<'a> {
     pub root: usize,
     /// Whether ranks share cores somewhere.
     pub shares_cores: bool,
+    /// Megabits a second that the slowest node's wire carries, if anybody says.
+    pub wire_mbit_s: Option<u64>,
     /// Where the ranks are.
     pub layout: &'a Layout,
     /// The same for algorithms of all ranks.
@@ -104,6 +106,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         commutative: over.commutative,
         root: 0,
         shares_cores: over.shares_cores,
+        wire_mbit_s: over.wire_mbit_s,
         topology: None,
     };
     let (segment_bytes, segment_why) = match inter.segment_bytes {

@@ -29,6 +29,8 @@ pub struct Inter {
     pub leaders: Option<usize>,
     /// An allreduce across nodes is a reduction and a broadcast.
     pub splits: bool,
+    /// Megabits a second that the slowest node's wire carries, whatever the systems say.
+    pub wire_mbit_s: Option<usize>,
 }
 
 /// Name and meaning of every setting that [`Inter::set`] takes.
@@ -52,6 +54,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("nodes_form", "how ranks on several nodes work together: auto, flat (all by the network) or hierarchical"),
     ("segment_bytes", "bytes of a chunk that goes through both levels (fs): auto or a number from 64 on"),
     ("leaders", "ranks of a node that take turns in leading the chunks of an allreduce: auto or a number from 1 on"),
+    (
+        "wire_mbit_s",
+        "megabits a second that the slowest wire carries, whatever the systems say: auto or a number from 1 on",
+    ),
 ];
 
 /// Smallest chunk: less than this travels in a packet's head.
@@ -118,6 +124,7 @@ impl Inter {
             ("nodes_form", _) => self.form = named(key, value, &Form::NAMES)?,
             ("segment_bytes", _) => self.segment_bytes = number(key, value, LEAST_CHUNK_BYTES)?,
             ("leaders", _) => self.leaders = number(key, value, 1)?,
+            ("wire_mbit_s", _) => self.wire_mbit_s = number(key, value, 1)?,
             _ => {
                 let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
                 return Err(format!("unknown key {key:?}: valid keys are {}", keys.join(", ")));
@@ -145,6 +152,7 @@ impl Inter {
             ("nodes_form", _) => auto(self.form),
             ("segment_bytes", _) => auto(self.segment_bytes),
             ("leaders", _) => auto(self.leaders),
+            ("wire_mbit_s", _) => auto(self.wire_mbit_s),
             _ => return None,
         })
     }

@@ -128,6 +128,7 @@ allreduce = [
             reproducible: false,
             root: 0,
             shares_cores: false,
+            wire_mbit_s: None,
             layout,
             topology: None,
         }

@@ -152,6 +152,15 @@ impl Info {
         text(self.domain_attributes().name)
     }
 
+    /// What the link carries, in bits a second, where the library knows it.
+    pub fn link_bits_per_second(&self) -> Option<u64> {
+        // SAFETY: null, or a part that lives as long as the description.
+        let nic = unsafe { self.top().nic.as_ref() }?;
+        // SAFETY: as above.
+        let link = unsafe { nic.link_attr.as_ref() }?;
+        (link.speed > 0).then_some(link.speed as u64)
+    }
+
     /// The form of its addresses (`FI_SOCKADDR_IN` and so on).
     pub fn address_format(&self) -> u32 {
         self.top().addr_format

@@ -94,6 +94,24 @@ fn bench_tells_nodes_and_algorithm() {
 }
 
 #[test]
+fn the_slowest_wire_decides_for_all() {
+    let Some(testbed) = Testbed::up(3) else { return };
+    let chosen = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_han"));
+        command.args(["bench", "bcast", "-n", "3", "--nodes", "3", "--node-exec", &testbed.prefix()]);
+        command.args(["--min", "8K", "--max", "8K", "--ms", "1", "--json"]);
+        let done = Job::of(command).finish();
+        done.expect(0, &[]);
+        let row: serde_json::Value = serde_json::from_str(done.stdout.trim()).unwrap();
+        row["choice"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(chosen(), "net/binomial");
+    let limit = ["root", "tbf", "rate", "1gbit", "burst", "125000", "latency", "50ms"];
+    testbed.on_node(1, &[&["tc", "qdisc", "add", "dev", "eth0"], &limit[..]].concat());
+    assert_eq!(chosen(), "net/chain");
+}
+
+#[test]
 fn bench_tells_what_overlaps_on_each_leader() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_han"));
     command.args(["bench", "allreduce,bcast", "-n", "4", "--nodes", "2", "--overlap", "--json"]);

@@ -29,6 +29,7 @@ mod slots;
 mod stall;
 mod unexpected;
 mod watch;
+mod wire;
 
 use std::ffi::c_void;
 use std::mem::size_of;

@@ -11,6 +11,7 @@ use super::limits::Limits;
 use super::slots::Slots;
 use super::unexpected::{Unexpected, barred_by_messages};
 use super::watch::{Watch, listening_at, listens};
+use super::wire;
 use crate::error::{Error, Result};
 use crate::fabric::{AddressVector, CompletionQueue, Domain, Endpoint, Info, Registrations, ip_of};
 
@@ -20,6 +21,7 @@ pub struct Unconnected {
     own: Address,
     config: Config,
     description: String,
+    wire: Option<u64>,
 }
 
 /// What belongs to an endpoint, in the order in which it is closed.
@@ -108,7 +110,8 @@ fn unconnected(
     if relieved && listens(&info.provider()) {
         description.push_str("; its connections take reno in place of bbr");
     }
-    Ok(Unconnected { parts, own, config: config.clone(), description })
+    let wire = wire::bits_per_second(info);
+    Ok(Unconnected { parts, own, config: config.clone(), description, wire })
 }
 
 impl Unconnected {
@@ -122,6 +125,11 @@ impl Unconnected {
         self.parts.info.provider()
     }
 
+    /// What the wire behind it carries, in bits a second, as far as the system says.
+    pub fn wire_bits_per_second(&self) -> Option<u64> {
+        self.wire
+    }
+
     /// What was opened, and why, in words.
     pub fn describe(&self) -> &str {
         &self.description
@@ -132,7 +140,7 @@ impl Unconnected {
     /// # Errors
     /// An address is not of a like endpoint: the rank and the difference are named.
     pub fn connect(self, rank: usize, addresses: &[Vec<u8>]) -> Result<OfiTransport> {
-        let Self { parts, own, config, description } = self;
+        let Self { parts, own, config, description, .. } = self;
         if addresses.get(rank) != Some(&own.encode()) {
             let reason = format!("rank {rank} of {}: its own address has to stand in its place", addresses.len());
             return Err(Error::InvalidArgument(reason));
