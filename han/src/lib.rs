@@ -38,7 +38,8 @@ pub use context::Context;
 pub use error::{Error, Result};
 pub use nodes::TaskEnd;
 pub use reduce_kernels::{
-    Byte, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, ShortInt, TwoInt, UserOperator,
+    Byte, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, RecordBytes, ShortInt, TwoInt,
+    UserOperator,
 };
 pub use request::{RawRequest, Request, wait_all};
 pub use shm_core::{Call, Collective, Exchange, Method, Methods, SharedVec};

@@ -37,10 +37,21 @@ impl Extent {
 /// The datatype of a code.
 #[inline]
 pub(crate) fn datatype(code: c_int) -> Outcome<Datatype> {
-    match u8::try_from(code).ok().and_then(Datatype::from_code) {
+    match u16::try_from(code).ok().and_then(Datatype::from_code) {
         Some(datatype) => Ok(datatype),
-        None => Err(Failure::new(Code::Datatype, format!("datatype {code} is not one of han.h"))),
+        None => Err(no_datatype(code)),
     }
+}
+
+#[cold]
+fn no_datatype(code: c_int) -> Failure {
+    let bytes = code.saturating_sub(c_int::from(Datatype::RECORD_CODES));
+    let message = if bytes < 0 {
+        format!("datatype {code} is not one of han.h")
+    } else {
+        format!("datatype HAN_RECORD({bytes}): a record has 1 to {} bytes", Datatype::MOST_RECORD_BYTES)
+    };
+    Failure::new(Code::Datatype, message)
 }
 
 /// What becomes of a call.

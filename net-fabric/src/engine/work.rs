@@ -97,10 +97,10 @@ impl Work {
         }
         if let Some(Reduction { op, datatype }) = &self.operands.reduction {
             if !op.is_defined_for(*datatype) {
-                return Some(format!("operator {} is not defined for {}", op.name(), datatype.name()));
+                return Some(format!("operator {} is not defined for {}", op.name(), datatype));
             }
             if !extent.reduced_bytes.is_multiple_of(datatype.size()) {
-                return Some(format!("the schedule cuts elements of {} apart", datatype.name()));
+                return Some(format!("the schedule cuts elements of {datatype} apart"));
             }
         }
         let Vectors::Real { input_bytes, output_bytes, .. } = self.operands.vectors else { return None };

@@ -325,9 +325,9 @@ impl<'a> Call<'a> {
         let what = if self.root >= size {
             format!("root {} is not a rank of this communicator (0 to {})", self.root, size - 1)
         } else if let Some(op) = self.op.as_ref().filter(|op| !op.is_defined_for(self.datatype)) {
-            format!("operator {} is not defined for {}", op.name(), self.datatype.name())
+            format!("operator {} is not defined for {}", op.name(), self.datatype)
         } else if self.bytes() > isize::MAX as usize {
-            format!("count {} of {} is more than memory can hold", self.count, self.datatype.name())
+            format!("count {} of {} is more than memory can hold", self.count, self.datatype)
         } else {
             format!("{} needs a buffer of {} elements here, got none", self.collective, self.count)
         };
@@ -359,10 +359,10 @@ impl<'a> Call<'a> {
     fn own_signature(&self) -> Signature {
         let op = self.op.as_ref().map_or(0, op_code);
         let packed = u64::from(self.collective as u8)
-            | u64::from(self.datatype.code()) << 8
-            | u64::from(op) << 16
-            | u64::from(self.is_last) << 24
-            | (self.root as u64) << 32;
+            | u64::from(op) << OP_AT
+            | u64::from(self.is_last) << LAST_AT
+            | u64::from(self.datatype.code()) << DATATYPE_AT
+            | (self.root as u64) << ROOT_AT;
         Signature { packed, count: self.count as u64 }
     }
 }
@@ -376,11 +376,19 @@ impl fmt::Display for Call<'_> {
 /// What every rank must agree on, as two words for shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
-    /// Collective, datatype, operator, whether it is the last call, and root.
+    /// Collective (8 bits), operator (8), whether it is the last call (1), datatype (15), root (32).
     pub packed: u64,
     /// Elements of a rank's vector.
     pub count: u64,
 }
+
+/// Where in the packed word its parts begin, behind the collective.
+const OP_AT: u32 = 8;
+const LAST_AT: u32 = 16;
+const DATATYPE_AT: u32 = 17;
+const ROOT_AT: u32 = 32;
+
+const _: () = assert!(Datatype::MOST_CODE < 1 << (ROOT_AT - DATATYPE_AT));
 
 impl Signature {
     /// The collective and its root, if it has one.
@@ -390,7 +398,15 @@ impl Signature {
         let [code, ..] = self.packed.to_le_bytes();
         let collective = Collective::from_code(code)?;
         matches!(collective, Collective::Bcast | Collective::Reduce)
-            .then_some((collective, (self.packed >> 32) as usize))
+            .then_some((collective, (self.packed >> ROOT_AT) as usize))
+    }
+
+    /// So many bits of the packed word from `at` on.
+    const fn part(self, at: u32, bits: u32) -> u16 {
+        #[allow(clippy::cast_possible_truncation)] // no part but the root has more than 16 bits
+        {
+            (self.packed >> at & ((1 << bits) - 1)) as u16
+        }
     }
 }
 
@@ -408,14 +424,17 @@ fn op_code(op: &Op) -> u8 {
 impl fmt::Display for Signature {
     /// For instance `bcast(count 4, f64, root 2)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let byte = |i: u32| u8::try_from((self.packed >> (8 * i)) & 0xff).unwrap_or(0);
-        let Some(collective) = Collective::from_code(byte(0)) else { return f.write_str("nothing") };
+        let [collective, op, ..] = self.packed.to_le_bytes();
+        let Some(collective) = Collective::from_code(collective) else { return f.write_str("nothing") };
         if collective == Collective::Barrier {
-            return f.write_str(if byte(3) == 0 { "barrier()" } else { "finalize()" });
+            return f.write_str(if self.part(LAST_AT, 1) == 0 { "barrier()" } else { "finalize()" });
         }
-        let datatype = Datatype::from_code(byte(1)).map_or("unknown datatype", |d| d.name());
-        write!(f, "{collective}(count {}, {datatype}", self.count)?;
-        match byte(2) {
+        write!(f, "{collective}(count {}, ", self.count)?;
+        match Datatype::from_code(self.part(DATATYPE_AT, ROOT_AT - DATATYPE_AT)) {
+            Some(datatype) => write!(f, "{datatype}")?,
+            None => f.write_str("unknown datatype")?,
+        }
+        match op {
             0 => {}
             USER_OP => f.write_str(", user operator that does not commute")?,
             code if code > USER_OP => f.write_str(", user operator")?,
@@ -424,7 +443,11 @@ impl fmt::Display for Signature {
                 None => f.write_str(", unknown operator")?,
             },
         }
-        if collective == Collective::Allreduce { f.write_str(")") } else { write!(f, ", root {})", self.packed >> 32) }
+        if collective == Collective::Allreduce {
+            f.write_str(")")
+        } else {
+            write!(f, ", root {})", self.packed >> ROOT_AT)
+        }
     }
 }
 
@@ -435,6 +458,17 @@ fn lengths(send: usize, recv: usize) -> CallError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::UserOperator;
+
+    #[derive(Clone, Copy)]
+    #[repr(C)]
+    struct Record<const BYTES: usize>([u8; BYTES]);
+
+    #[allow(unsafe_code)]
+    // SAFETY: as many bytes, aligned to 1, plain data without padding.
+    unsafe impl<const BYTES: usize> Element for Record<BYTES> {
+        const DATATYPE: Datatype = Datatype::record_of::<Self>();
+    }
 
     #[test]
     fn signatures_read_like_calls() {
@@ -445,6 +479,32 @@ mod tests {
         assert_eq!(Call::barrier().signature().to_string(), "barrier()");
         assert_eq!(Call::FINALIZE.signature().to_string(), "finalize()");
         assert_ne!(Call::FINALIZE.signature(), Call::BARRIER.signature());
+    }
+
+    #[test]
+    fn signatures_of_records_tell_their_sizes() {
+        let op = || Op::User(UserOperator::elementwise(false, |left: Record<24>, _| left));
+        let call = Call::allreduce_in_place(&mut [Record([0; 24]); 4], op()).signature();
+        assert_eq!(call.to_string(), "allreduce(count 4, record of 24 bytes, user operator that does not commute)");
+        let call = Call::reduce_in_place(&mut [Record([0; 1024]); 2], op(), 3).signature();
+        assert_eq!(
+            call.to_string(),
+            "reduce(count 2, record of 1024 bytes, user operator that does not commute, root 3)"
+        );
+        assert_eq!(call.rooted(), Some((Collective::Reduce, 3)));
+        let bcast = |call: Call<'_>| call.signature();
+        assert_ne!(bcast(Call::bcast(&mut [Record([0; 23])], 0)), bcast(Call::bcast(&mut [Record([0; 24])], 0)));
+    }
+
+    #[test]
+    fn a_record_is_reduced_by_operators_for_it_alone() {
+        let mut records = [Record([1; 24]); 2];
+        let by = |op: Op, records: &mut [Record<24>]| Call::allreduce_in_place(records, op).check(0, 2);
+        let error = by(Op::Builtin(Operator::Bxor), &mut records).expect_err("only users' operators");
+        let what = "invalid argument: allreduce: operator bxor is not defined for record of 24 bytes";
+        assert_eq!(error.to_string(), what);
+        assert!(by(Op::User(UserOperator::elementwise(true, |left: Record<24>, _| left)), &mut records).is_ok());
+        assert!(by(Op::User(UserOperator::elementwise(true, |left: Record<23>, _| left)), &mut records).is_err());
     }
 
     #[test]

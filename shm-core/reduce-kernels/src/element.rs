@@ -6,12 +6,46 @@ use half::{bf16, f16};
 
 /// A Rust type whose slices can be sent and reduced.
 ///
+/// Beside the types here a program may have its own as a [record](Datatype::Record), which its own operators reduce:
+///
+/// ```
+/// use reduce_kernels::{Call, Datatype, Element, UserOperator};
+///
+/// /// Samples, as many as `count`.
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Samples {
+///     count: u64,
+///     mean: f64,
+///     squares: f64,
+/// }
+///
+/// // SAFETY: `repr(C)` without padding, and valid for every bit pattern.
+/// unsafe impl Element for Samples {
+///     const DATATYPE: Datatype = Datatype::record_of::<Self>();
+/// }
+///
+/// let join = UserOperator::elementwise(true, |a: Samples, b: Samples| {
+///     let (m, n) = (a.count as f64, b.count as f64);
+///     let (count, apart) = (m + n, b.mean - a.mean);
+///     let mean = a.mean + apart * n / count;
+///     Samples { count: a.count + b.count, mean, squares: a.squares + b.squares + apart * apart * m * n / count }
+/// });
+/// let mut samples = [Samples { count: 2, mean: 1.5, squares: 0.5 }; 8];
+/// let call = Call::allreduce_in_place(&mut samples, join.into());
+/// assert_eq!(call.to_string(), "allreduce(count 8, record of 24 bytes, user operator)");
+/// ```
+///
 /// # Safety
 ///
 /// The type must have the size, the alignment and the field layout of [`Self::DATATYPE`], and every
 /// bit pattern that a kernel of that datatype writes must be a valid value of the type, and so must all
 /// bits zero. (For `bool`
 /// the kernels write only 0 and 1; all other implementations accept every bit pattern.)
+///
+/// Records are told apart by their size alone, so the bytes of another type of that size may be read as this one. A type
+/// that is a record must therefore accept every bit pattern and have no padding (a field can take its place); its
+/// alignment may be less than the datatype's. [`Datatype::record_of`] checks size and alignment.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The datatype of one value.
     const DATATYPE: Datatype;

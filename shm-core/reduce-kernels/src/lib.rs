@@ -5,7 +5,8 @@
 //! the ranks of one node with these kernels, and `net-fabric` those that come in from the network.
 //!
 //! * [`Datatype`] and [`Operator`] name what can be reduced and how; [`is_defined`] is MPI's table
-//!   of which operator goes with which datatype. [`Element`] ties Rust types to datatypes.
+//!   of which operator goes with which datatype. [`Element`] ties Rust types to datatypes; a program's own ones can be
+//!   records, which its own operators reduce.
 //! * [`kernel()`] gives the fastest [`Kernel`] of this CPU for one (datatype, operator) pair: three
 //!   functions over raw memory (two operands, three operands, many operands).
 //! * [`Op`] is what a collective takes: a built-in operator or a [`UserOperator`].
@@ -54,7 +55,7 @@ mod slices;
 mod user;
 
 pub use call::{Call, CallError, Collective, Signature};
-pub use datatype::Datatype;
+pub use datatype::{Datatype, RecordBytes};
 pub use element::{Byte, Complex, DoubleInt, Element, FloatInt, LongInt, Pair, ShortInt, TwoInt};
 pub use half::{bf16, f16};
 pub use kernel::{Isa, IsaError, Kernel, ManyFn, ThreeFn, TwoFn, kernel, kernel_for, override_isa, table};

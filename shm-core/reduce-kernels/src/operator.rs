@@ -104,10 +104,11 @@ impl fmt::Display for Operator {
 #[must_use]
 #[inline]
 pub const fn is_defined(datatype: Datatype, operator: Operator) -> bool {
-    const TABLE: [[bool; Operator::ALL.len()]; Datatype::ALL.len()] = {
-        let mut table = [[false; Operator::ALL.len()]; Datatype::ALL.len()];
+    // Of the last row nothing is true: only users' operators reduce records.
+    const TABLE: [[bool; Operator::ALL.len()]; Datatype::ROWS] = {
+        let mut table = [[false; Operator::ALL.len()]; Datatype::ROWS];
         let mut row = 0;
-        while row < table.len() {
+        while row < Datatype::ALL.len() {
             let mut column = 0;
             while column < table[row].len() {
                 table[row][column] = class_has(Datatype::ALL[row], Operator::ALL[column]);
@@ -117,7 +118,7 @@ pub const fn is_defined(datatype: Datatype, operator: Operator) -> bool {
         }
         table
     };
-    TABLE[datatype as usize][operator as usize]
+    TABLE[datatype.row()][operator as usize]
 }
 
 const fn class_has(datatype: Datatype, operator: Operator) -> bool {
@@ -129,6 +130,7 @@ const fn class_has(datatype: Datatype, operator: Operator) -> bool {
         Class::Logical => matches!(operator, Land | Lor | Lxor),
         Class::Byte => matches!(operator, Band | Bor | Bxor),
         Class::Pair => matches!(operator, Minloc | Maxloc),
+        Class::Record => false,
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::{Datatype, Element};
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// A user's C function: `inout[i] = in[i] op inout[i]` for `count` elements, `in` being the operand
@@ -47,7 +48,7 @@ impl UserOperator {
     ///
     /// As long as the operator or a clone of it lives, `function` must be safe to call, from any
     /// thread, with this `context` and with two disjoint arrays of `count` elements each that are
-    /// aligned for the datatype, for every datatype that it is used with. It must not unwind.
+    /// aligned as [`Datatype::align`] says, for every datatype that it is used with. It must not unwind.
     #[must_use]
     pub unsafe fn from_raw(function: UserFn, context: *mut c_void, commutative: bool) -> Self {
         Self(Arc::new(Definition { function: Function::Raw { function, context }, commutative }))
@@ -100,21 +101,64 @@ impl UserOperator {
     ///
     /// `input` must be valid for reads and `inout` for reads and writes of `count` elements of
     /// `datatype`, with valid values (for [`Datatype::Bool`]: 0 or 1), and the two must not overlap.
-    /// For a raw function they must also be aligned to [`Datatype::align`], and the datatype one
-    /// that the function takes.
+    /// For a raw function the datatype must be one that it takes. They need not be aligned: where they are not as
+    /// [`Datatype::align`] has it, the function is given copies.
     pub unsafe fn apply(&self, input: *const u8, inout: *mut u8, count: usize, datatype: Datatype) {
         match &self.0.function {
             Function::Raw { function, context } => {
                 let code = c_int::from(datatype.code());
-                // SAFETY: `from_raw`'s caller promised that the function may be called with this
-                // context, our caller that the arrays are valid, disjoint and aligned.
-                unsafe { function(input.cast(), inout.cast(), count, code, *context) };
+                // SAFETY: `from_raw`'s caller promised that the function may be called with this context, our caller
+                // that the arrays, or what they are copied from, are valid and disjoint; they are aligned.
+                let call = |input: *const u8, inout: *mut u8, count| unsafe {
+                    function(input.cast(), inout.cast(), count, code, *context);
+                };
+                let align = datatype.align();
+                if input.addr().is_multiple_of(align) && inout.addr().is_multiple_of(align) {
+                    call(input, inout, count);
+                } else {
+                    // SAFETY: the caller's promise.
+                    unsafe { on_copies(input, inout, count, datatype.size(), call) };
+                }
             }
             Function::Elementwise { datatype: only, apply } => {
                 assert_eq!(*only, datatype, "the user operator is for {only}, the buffers hold {datatype}");
                 apply(input, inout, count);
             }
         }
+    }
+}
+
+/// Room for copies of a few elements, aligned for all that C has.
+type Room = [MaybeUninit<u128>; ROOM_BYTES / size_of::<u128>()];
+const ROOM_BYTES: usize = 4096;
+const _: () = assert!(ROOM_BYTES >= Datatype::MOST_RECORD_BYTES);
+
+/// `call` on aligned copies of both arrays, a few elements at a time.
+///
+/// # Safety
+///
+/// `input` must be valid for reads and `inout` for reads and writes of `count` elements of `size` bytes.
+#[inline(never)] // the room is not for those who need none
+unsafe fn on_copies(
+    input: *const u8,
+    inout: *mut u8,
+    count: usize,
+    size: usize,
+    call: impl Fn(*const u8, *mut u8, usize),
+) {
+    let mut room: [Room; 2] = [[const { MaybeUninit::uninit() }; _]; 2];
+    let [left, right] = room.each_mut().map(|room| room.as_mut_ptr().cast::<u8>());
+    let most = ROOM_BYTES / size;
+    for done in (0..count).step_by(most) {
+        let now = most.min(count - done);
+        let (input, inout) = (input.wrapping_add(done * size), inout.wrapping_add(done * size));
+        // SAFETY: the caller's promise for these elements; there is room for them, which is nobody else's.
+        unsafe { left.copy_from_nonoverlapping(input, now * size) };
+        // SAFETY: the same.
+        unsafe { right.copy_from_nonoverlapping(inout, now * size) };
+        call(left, right, now);
+        // SAFETY: the same the other way round.
+        unsafe { inout.copy_from_nonoverlapping(right, now * size) };
     }
 }
 

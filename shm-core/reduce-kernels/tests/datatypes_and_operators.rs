@@ -81,6 +81,26 @@ fn codes_and_names_go_both_ways() {
 }
 
 #[test]
+fn records_have_a_size_and_nothing_else() {
+    for bytes in 1..=Datatype::MOST_RECORD_BYTES {
+        let record = Datatype::record(bytes).expect("1 to 1024 bytes");
+        assert_eq!(record.size(), bytes);
+        assert_eq!(usize::from(record.code()), 4096 + bytes);
+        assert_eq!(Datatype::from_code(record.code()), Some(record));
+        assert!(bytes % record.align() == 0 && record.align() <= 16);
+        assert!(record.align() == 16 || bytes % (2 * record.align()) != 0, "the largest power of two");
+        assert!(Operator::ALL.into_iter().all(|operator| !is_defined(record, operator)));
+        assert!(Operator::ALL.into_iter().all(|operator| kernel(record, operator).is_none()));
+    }
+    assert_eq!([0, 1025, 65_536 + 24].map(Datatype::record), [None; 3]);
+    assert_eq!([4096, 4096 + 1025, u16::MAX].map(Datatype::from_code), [None; 3]);
+    assert_eq!(Datatype::record(24).map(|record| record.to_string()).as_deref(), Some("record of 24 bytes"));
+    assert_eq!(Datatype::from_name("record"), None);
+    assert_ne!(Datatype::record(8), Some(Datatype::Double));
+    assert_eq!(Datatype::record_of::<[u64; 5]>(), Datatype::record(40).expect("40 bytes"));
+}
+
+#[test]
 fn slices_of_every_element_type() {
     fn sum<T: Element + PartialEq + std::fmt::Debug>(left: T, right: T, expected: T) {
         let mut inout = [left; 3];

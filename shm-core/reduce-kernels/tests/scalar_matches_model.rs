@@ -31,6 +31,7 @@ fn model(datatype: Datatype, operator: Operator, left: &[u8], right: &[u8]) -> V
         D::LongInt => pair(operator, left, right, 8, |bytes| signed(&bytes[..8])),
         D::TwoInt => pair(operator, left, right, 4, |bytes| signed(&bytes[..4])),
         D::ShortInt => pair(operator, left, right, 4, |bytes| signed(&bytes[..2])),
+        D::Record(_) => unreachable!("no operator is defined on records"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Operators of the user: order of the operands, C functions with a context, checks.
 #![allow(unsafe_code)] // Applies operators to raw memory.
 
-use reduce_kernels::{Complex, Datatype, Op, Operator, UserOperator};
+use reduce_kernels::{Complex, Datatype, Element, Op, Operator, UserOperator};
 use std::ffi::{c_int, c_void};
 
 /// The map x -> slope * x + offset; composition is associative and not commutative.
@@ -89,6 +89,92 @@ fn a_c_function_gets_left_operand_code_and_context() {
     let found = fold(&operator.clone(), &[vec![1i64, 7], vec![2, 8]], Datatype::Int64);
     assert_eq!(found, [12, 78]);
     assert_eq!((seen.calls, seen.code), (1, c_int::from(Datatype::Int64.code())));
+}
+
+/// Adds bytes, of records as long as the context says; every call must be given what `Datatype::align` promises.
+unsafe extern "C" fn add_bytes(
+    input: *const c_void,
+    inout: *mut c_void,
+    count: usize,
+    datatype: c_int,
+    context: *mut c_void,
+) {
+    // SAFETY: the test passes the number of bytes, which lives as long as the operator.
+    let bytes = unsafe { *context.cast::<usize>() };
+    let record = Datatype::record(bytes).expect("1 to 1024 bytes");
+    assert_eq!(datatype, c_int::from(record.code()));
+    assert!(input.addr().is_multiple_of(record.align()) && inout.addr().is_multiple_of(record.align()));
+    // SAFETY: `apply` passes `count` elements of so many bytes.
+    let input = unsafe { std::slice::from_raw_parts(input.cast::<u8>(), count * bytes) };
+    // SAFETY: as above, and disjoint from `input`.
+    let inout = unsafe { std::slice::from_raw_parts_mut(inout.cast::<u8>(), count * bytes) };
+    for (right, left) in inout.iter_mut().zip(input) {
+        *right = right.wrapping_add(*left);
+    }
+}
+
+#[test]
+fn a_c_function_gets_aligned_records_wherever_they_are() {
+    for mut bytes in [1, 3, 8, 13, 16, 24, 40, 48, 1000, 1023, 1024] {
+        // SAFETY: `add_bytes` accepts this context and arrays of such records; it is used with nothing else.
+        let operator = unsafe { UserOperator::from_raw(add_bytes, (&raw mut bytes).cast(), true) };
+        for count in [0, 1, 4096 / bytes, 4096 / bytes + 1, 12_000 / bytes] {
+            for (left, right) in [(0, 0), (0, 1), (8, 0), (1, 8), (4, 12), (3, 5)] {
+                let length = count * bytes;
+                let mut memory = vec![0_u128; 2 * (length / 16 + 2)];
+                let start = memory.as_mut_ptr().cast::<u8>();
+                let (input, inout) = (start.wrapping_add(left), start.wrapping_add((length / 16 + 2) * 16 + right));
+                for index in 0..length {
+                    // SAFETY: both arrays lie in `memory`, apart.
+                    unsafe { input.wrapping_add(index).write((index % 251) as u8) };
+                    // SAFETY: the same.
+                    unsafe { inout.wrapping_add(index).write((index % 13) as u8) };
+                }
+                let record = Datatype::record(bytes).expect("1 to 1024 bytes");
+                // SAFETY: `count` records each, apart.
+                unsafe { operator.apply(input, inout, count, record) };
+                // SAFETY: initialised above.
+                let found = unsafe { std::slice::from_raw_parts(inout, length) };
+                let expected = |index: usize| ((index % 251) as u8).wrapping_add((index % 13) as u8);
+                assert!(found.iter().enumerate().all(|(index, &byte)| byte == expected(index)), "{count} x {bytes}");
+                assert!(memory[memory.len() - 1] >> (8 * right) == 0, "nothing behind");
+            }
+        }
+    }
+}
+
+/// A 2x2 matrix and a number of factors: the product does not commute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+struct Product {
+    matrix: [u32; 4],
+    factors: u32,
+}
+
+// SAFETY: `repr(C)` without padding, and valid for every bit pattern.
+unsafe impl Element for Product {
+    const DATATYPE: Datatype = Datatype::record_of::<Self>();
+}
+
+fn multiply(left: Product, right: Product) -> Product {
+    let at = |row: usize, column: usize| {
+        let term = |k: usize| left.matrix[2 * row + k].wrapping_mul(right.matrix[2 * k + column]);
+        term(0).wrapping_add(term(1))
+    };
+    Product { matrix: [at(0, 0), at(0, 1), at(1, 0), at(1, 1)], factors: left.factors + right.factors }
+}
+
+#[test]
+fn a_type_of_the_programs_own_is_reduced_in_rank_order() {
+    let operator = UserOperator::elementwise(false, multiply);
+    assert_eq!(operator.datatype(), Datatype::record(20));
+    let of = |rank: u32, lane: u32| Product { matrix: [rank + 1, lane, 3, rank + 2 * lane], factors: 1 };
+    let contributions: Vec<Vec<Product>> = (0..7).map(|rank| (0..3).map(|lane| of(rank, lane)).collect()).collect();
+    let found = fold(&operator, &contributions, Product::DATATYPE);
+    for (lane, found) in (0..).zip(found) {
+        let expected = (0..7).map(|rank| of(rank, lane)).reduce(multiply);
+        assert_eq!(Some(found), expected);
+    }
 }
 
 #[test]

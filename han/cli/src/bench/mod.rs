@@ -132,6 +132,7 @@ fn work(args: &Args) -> Result<ExitCode> {
         Datatype::LongInt => measure::<Pair<i64>>(args, &context),
         Datatype::TwoInt => measure::<Pair<i32>>(args, &context),
         Datatype::ShortInt => measure::<Pair<i16>>(args, &context),
+        Datatype::Record(_) => unreachable!("no name on the command line is a record's"),
     };
     // Where the reader has left, all ranks have stopped.
     if measured.as_ref().map_or_else(|error| is_reader_left(&**error), |_| true) {

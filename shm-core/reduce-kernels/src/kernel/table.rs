@@ -31,8 +31,8 @@ pub(super) trait Backend {
     unsafe fn many<T: Copy, O: Combine<T>>(dst: *mut u8, srcs: &[*const u8], count: usize);
 }
 
-/// One kernel for every pair that is defined.
-pub(super) struct Table([[Option<Kernel>; Operator::ALL.len()]; Datatype::ALL.len()]);
+/// One kernel for every pair that is defined; none in the last row, which is that of records.
+pub(super) struct Table([[Option<Kernel>; Operator::ALL.len()]; Datatype::ROWS]);
 
 impl Table {
     pub(super) const fn new<B: Backend>() -> Self
@@ -42,7 +42,7 @@ impl Table {
         Min: Combine<B::Half>,
         Max: Combine<B::Half>,
     {
-        let mut table = Self([[None; Operator::ALL.len()]; Datatype::ALL.len()]);
+        let mut table = Self([[None; Operator::ALL.len()]; Datatype::ROWS]);
         table.integer::<B, i8>(Datatype::Int8);
         table.integer::<B, i16>(Datatype::Int16);
         table.integer::<B, i32>(Datatype::Int32);
@@ -69,7 +69,7 @@ impl Table {
 
     #[inline]
     pub(super) fn get(&self, datatype: Datatype, operator: Operator) -> Option<&Kernel> {
-        self.0[datatype as usize][operator as usize].as_ref()
+        self.0[datatype.row()][operator as usize].as_ref()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Kernel> {
@@ -148,7 +148,7 @@ impl Table {
 
     const fn set<B: Backend, T: Copy, O: Combine<T>>(&mut self, datatype: Datatype) {
         assert!(size_of::<T>() == datatype.size());
-        self.0[datatype as usize][O::OPERATOR as usize] = Some(Kernel {
+        self.0[datatype.row()][O::OPERATOR as usize] = Some(Kernel {
             datatype,
             operator: O::OPERATOR,
             isa: B::ISA,
