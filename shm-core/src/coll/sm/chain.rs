@@ -139,7 +139,7 @@ impl Chain {
     fn new(ring: &mut Ring, call: &Call<'_>) -> Self {
         let chunks = Chunks::new(ring, call, Form::Chain);
         let root = if call.collective == Collective::Reduce { call.root } else { 0 };
-        let window = chunks.number().min(WINDOW) * chunks.bytes(0);
+        let window = chunks.number().min(WINDOW) * chunks.stride();
         let span = ring.take_steps(chunks.number(), window);
         let link = ring.link(root);
         Self { chunks, link, root, span, summed: 0, next: 0, done: 0, seen: 0 }
@@ -151,7 +151,7 @@ impl Chain {
 
     /// Where `chunk` stands in the cells.
     fn within(&self, chunk: usize) -> usize {
-        chunk % WINDOW * self.chunks.bytes(0)
+        chunk % WINDOW * self.chunks.stride()
     }
 
     /// True once nobody needs what stood where `chunk` comes to, in the cells that this rank is the first to write to.

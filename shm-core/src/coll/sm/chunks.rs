@@ -8,20 +8,36 @@ use crate::copy::cico::LINE;
 use crate::ring::Ring;
 use reduce_kernels::{Call, Collective};
 
-/// Pieces of a message that are pipelined; all but the last are equally long.
+/// Bytes that are never cut apart: an element of a reduction, while a bcast's may be cut anywhere.
+pub(crate) fn uncut_bytes(call: &Call<'_>) -> usize {
+    if call.op.is_some() { call.datatype.size() } else { 1 }
+}
+
+/// As many elements of `element_bytes` as `bytes` hold, at least one, in bytes.
+pub(crate) fn whole_elements(bytes: usize, element_bytes: usize) -> usize {
+    (bytes / element_bytes).max(1) * element_bytes
+}
+
+/// Pieces of a message that are pipelined; all but the last are equally long. Elements are not cut apart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chunks {
     total_bytes: usize,
     chunk_bytes: usize,
-    element_bytes: usize,
+    /// Slices are cut at multiples of this: whole elements, and whole lines if elements divide these.
+    unit_bytes: usize,
 }
 
 impl Chunks {
-    /// Chunks for `form`, of the length that [`Cut`] tells.
+    /// Chunks for `form`, of the length that [`Cut`] tells, or the next lower one that is whole elements.
     pub(crate) fn new(ring: &mut Ring, call: &Call<'_>, form: Form) -> Self {
         ring.mark();
         let cut = Cut::new(ring.terms(), ring.job().settings().chunk_bytes, form, call.collective, call.bytes());
-        Self { total_bytes: call.bytes(), chunk_bytes: cut.chunk_bytes, element_bytes: call.datatype.size() }
+        Self::of(call.bytes(), cut.chunk_bytes, uncut_bytes(call))
+    }
+
+    fn of(total_bytes: usize, most_bytes: usize, element_bytes: usize) -> Self {
+        let chunk_bytes = whole_elements(most_bytes, element_bytes);
+        Self { total_bytes, chunk_bytes, unit_bytes: LINE.next_multiple_of(element_bytes) }
     }
 
     pub(crate) fn number(&self) -> usize {
@@ -36,11 +52,16 @@ impl Chunks {
         (self.total_bytes - self.offset(chunk)).min(self.chunk_bytes)
     }
 
+    /// Bytes from one chunk to the next where several stand in cells at once: they begin at lines.
+    pub(crate) fn stride(&self) -> usize {
+        self.bytes(0).next_multiple_of(LINE)
+    }
+
     /// Bytes of chunk `chunk`, counted from its start, that rank `rank` of `size` reduces.
     ///
-    /// Cut at cache lines, so that no two ranks write to the same one.
+    /// Cut at cache lines, so that no two ranks write to the same one, unless elements do not divide lines.
     pub(crate) fn slice(&self, chunk: usize, rank: usize, size: usize) -> Range<usize> {
-        let (bytes, unit) = (self.bytes(chunk), self.unit());
+        let (bytes, unit) = (self.bytes(chunk), self.unit_bytes);
         let units = bytes.div_ceil(unit);
         let at = |rank: usize| (units * rank / size * unit).min(bytes);
         at(rank)..at(rank + 1)
@@ -48,13 +69,8 @@ impl Chunks {
 
     /// No slice of any rank of `size` in `chunk` is longer.
     pub(crate) fn largest_slice(&self, chunk: usize, size: usize) -> usize {
-        let (bytes, unit) = (self.bytes(chunk), self.unit());
+        let (bytes, unit) = (self.bytes(chunk), self.unit_bytes);
         (bytes.div_ceil(unit).div_ceil(size) * unit).min(bytes)
-    }
-
-    /// Slices are cut at multiples of this: whole lines and whole elements.
-    fn unit(&self) -> usize {
-        LINE.max(self.element_bytes)
     }
 }
 
@@ -109,12 +125,24 @@ mod tests {
 
     #[test]
     fn slices_cover_every_chunk_once() {
-        for (total, chunk_bytes, element) in [(1, 4096, 1), (40_000, 16_384, 8), (16_384, 4096, 16), (65, 64, 1)] {
-            let chunks = Chunks { total_bytes: total, chunk_bytes, element_bytes: element };
+        for (total, most, element) in [
+            (1, 4096, 1),
+            (40_000, 16_384, 8),
+            (16_384, 4096, 16),
+            (65, 64, 1),
+            (3 * 5000, 4096, 3),
+            (24 * 700, 4096, 24),
+            (1000 * 33, 4096, 1000),
+            (1023 * 9, 1024, 1023),
+            (13, 4096, 13),
+        ] {
+            let chunks = Chunks::of(total, most, element);
+            assert!(chunks.bytes(0) <= most && chunks.stride() <= most.next_multiple_of(LINE));
             let mut covered = 0;
             for chunk in 0..chunks.number() {
                 assert_eq!(chunks.offset(chunk), covered);
                 covered += chunks.bytes(chunk);
+                assert_eq!(chunks.bytes(chunk) % element, 0);
                 for size in 1..20 {
                     let mut at = 0;
                     for rank in 0..size {

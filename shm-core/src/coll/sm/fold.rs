@@ -55,11 +55,11 @@ unsafe fn fold_user(
 ) {
     let bytes = count * datatype.size();
     let Some((last, others)) = from.split_last() else { return };
-    // `to` is overwritten first, so a source that it is must be kept elsewhere. Words keep it aligned.
-    let mut kept: Vec<u64> = Vec::new();
+    // `to` is overwritten first, so a source that it is must be kept elsewhere, aligned for every element.
+    let mut kept: Vec<u128> = Vec::new();
     let aliased = others.iter().any(|source| source.addr() == to.addr());
     if aliased {
-        kept.resize(bytes.div_ceil(8), 0);
+        kept.resize(bytes.div_ceil(size_of::<u128>()), 0);
         // SAFETY: `kept` has room for `bytes`, and is new memory.
         unsafe { kept.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(to, bytes) };
     }

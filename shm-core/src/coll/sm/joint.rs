@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::coll::operands::Operands;
+use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::trials::{Kind, Took, times};
 use crate::coll::{Poll, Progress, wait_for};
@@ -25,8 +26,8 @@ const KERNEL_STEP_BYTES: usize = 256 << 10;
 /// Shorter vectors of two ranks, which the kernel copies, go to who receives whole: to write results back as well
 /// would be another call of the kernel.
 const WHOLE_BYTES: usize = 48 << 10;
-/// Parts are cut at multiples of this from the vector's begin: where that is aligned, no line, and no page of a long
-/// vector, is written by two ranks.
+/// Parts are cut at multiples of this from the vector's begin, or at the next whole elements: where that is aligned, no
+/// line, and no page of a long vector, is written by two ranks, unless elements do not divide these.
 const LINE: usize = 64;
 const PAGE: usize = 4096;
 
@@ -77,15 +78,16 @@ impl<'a> Joint<'a> {
             Collective::Reduce => (size, size - 1),
             _ => (1, 1),
         };
+        let cut = |part, of| cut(bytes, uncut_bytes(&self.call), part, of);
         let is_root_before = |rank: usize| usize::from(self.call.root < rank);
         let before = |rank: usize| rank * other + is_root_before(rank) * (root - other);
         match self.call.collective {
             // Who reads needs nobody for it; a root that may have gone on to something else is not waited for.
             Collective::Bcast if !self.operands.all_stay() => self.handed_on(ring, bytes),
-            Collective::Bcast => self.handed_on(ring, cut(bytes, size - 1, size)),
+            Collective::Bcast => self.handed_on(ring, cut(size - 1, size)),
             _ if self.whole && self.call.receives(rank) => 0..bytes,
             _ if self.whole => 0..0,
-            _ => cut(bytes, before(rank), before(size))..cut(bytes, before(rank + 1), before(size)),
+            _ => cut(before(rank), before(size))..cut(before(rank + 1), before(size)),
         }
     }
 
@@ -107,7 +109,7 @@ impl<'a> Joint<'a> {
 
     /// Does a piece of this rank's part; true if it was the last.
     fn work(&mut self, ring: &mut Ring, part: Range<usize>) -> Result<bool> {
-        let bytes = part.len().min(PIECE_BYTES);
+        let bytes = part.len().min(whole_elements(PIECE_BYTES, uncut_bytes(&self.call)));
         let piece = part.start..part.start + bytes;
         match &self.call.op {
             None if ring.rank() == self.call.root => self.write(ring, piece)?,
@@ -162,6 +164,7 @@ impl<'a> Joint<'a> {
             0 => MAPPED_STEP_BYTES,
             _ => (KERNEL_STEP_BYTES / fetched.max(1)).next_multiple_of(PAGE),
         };
+        let step = whole_elements(step, uncut_bytes(&self.call));
         for at in piece.clone().step_by(step) {
             let bytes = step.min(piece.end - at);
             self.reduce_step(ring, op, at, bytes, fetched)?;
@@ -232,12 +235,13 @@ impl<'a> Joint<'a> {
     }
 }
 
-/// The end of the first `part` of `of` equal parts of `bytes`.
-fn cut(bytes: usize, part: usize, of: usize) -> usize {
+/// The end of the first `part` of `of` equal parts of `bytes`, which are whole elements.
+fn cut(bytes: usize, element_bytes: usize, part: usize, of: usize) -> usize {
     if part == of {
         return bytes;
     }
     let unit = if bytes < 8 * of * PAGE { LINE } else { PAGE };
+    let unit = unit.next_multiple_of(element_bytes);
     // The product may be more than a word holds.
     (bytes / of * part + bytes % of * part / of) / unit * unit
 }
@@ -299,15 +303,29 @@ mod tests {
 
     #[test]
     fn parts_begin_where_others_end_and_at_lines() {
-        for bytes in [0, 1, 63, 64, 4097, 65_536, 100_000, 1 << 31] {
+        for (bytes, element) in [
+            (0, 1),
+            (1, 1),
+            (63, 1),
+            (64, 16),
+            (4097, 1),
+            (65_536, 8),
+            (100_000, 16),
+            (1 << 31, 8),
+            (39, 13),
+            (24 * 5000, 24),
+            (1000 * 3333, 1000),
+            (1023 << 21, 1023),
+        ] {
             for of in [2, 3, 7, 13] {
-                let cuts: Vec<usize> = (0..=of).map(|part| cut(bytes, part, of)).collect();
+                let cuts: Vec<usize> = (0..=of).map(|part| cut(bytes, element, part, of)).collect();
                 assert!(cuts.is_sorted() && cuts[0] == 0 && cuts[of] == bytes, "{cuts:?}");
-                assert!(cuts[..of].iter().all(|at| at % LINE == 0), "{cuts:?}");
+                assert!(cuts[..of].iter().all(|at| at % element == 0), "{cuts:?}");
+                assert!(element > 16 || element == 13 || cuts[..of].iter().all(|at| at % LINE == 0), "{cuts:?}");
                 let most = bytes / of + 8 * PAGE;
                 assert!(cuts.windows(2).all(|part| part[1] - part[0] <= most), "{cuts:?}");
             }
         }
-        assert_eq!(cut(usize::MAX, 12, 13) / PAGE, usize::MAX / 13 * 12 / PAGE);
+        assert_eq!(cut(usize::MAX, 1, 12, 13) / PAGE, usize::MAX / 13 * 12 / PAGE);
     }
 }

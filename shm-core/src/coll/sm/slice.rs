@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::sliced::{Sliced, Spot};
 use crate::coll::sm::table::Reducers;
@@ -239,7 +240,8 @@ impl<'a> Reduce<'a> {
         let Some(op) = &sliced.call.op else { return Ok(()) };
         let _at_work = sliced.operands.reach_out(ring)?;
         let is_for_all = self.shares == Shares::ForAll;
-        let step = if is_for_all { FOR_ALL_BYTES } else { slice.len().max(1) };
+        let step =
+            if is_for_all { whole_elements(FOR_ALL_BYTES, uncut_bytes(&sliced.call)) } else { slice.len().max(1) };
         for start in slice.clone().step_by(step) {
             let bytes = step.min(slice.end - start);
             let at = sliced.chunks.offset(self.reduced) + start;
