@@ -35,6 +35,8 @@
 !   complex(real32), complex(real64)      HAN_COMPLEX_FLOAT, HAN_COMPLEX_DOUBLE
 !   logical(c_bool)                       HAN_BOOL
 !   type, bind(C) of value and integer    HAN_FLOAT_INT, HAN_DOUBLE_INT, HAN_2INT, ...
+!   any other type, bind(C)               han_record(bytes), of 1 to 1024 bytes: han_record(c_sizeof(x));
+!                                         only operators of the program's own reduce it
 !
 ! This file compiles to nothing that needs linking: any compiler can make its own `han.mod` of it.
 module han
@@ -120,6 +122,7 @@ module han
   type(han_datatype_t), parameter, public :: HAN_LONG_INT = han_datatype_t(18)
   type(han_datatype_t), parameter, public :: HAN_2INT = han_datatype_t(19)
   type(han_datatype_t), parameter, public :: HAN_SHORT_INT = han_datatype_t(20)
+  type(han_datatype_t), parameter, public :: HAN_RECORD_LARGEST = han_datatype_t(5120)
 
   ! operators
   type(han_op_t), parameter, public :: HAN_SUM = han_op_t(1)
@@ -139,6 +142,7 @@ module han
   public :: han_init, han_init_oob, han_initialized, han_finalize, han_abort
   public :: han_last_error_message, han_strerror, han_comm_world, han_comm_rank, han_comm_size
   public :: han_comm_dup, han_comm_split, han_comm_free, han_comm_describe, han_datatype_size
+  public :: han_record
   public :: han_op_create, han_op_free, han_barrier, han_bcast, han_reduce, han_allreduce
   public :: han_ibarrier, han_ibcast, han_ireduce, han_iallreduce, han_barrier_init
   public :: han_bcast_init, han_reduce_init, han_allreduce_init, han_start, han_request_free
@@ -283,6 +287,23 @@ module han
   end interface
 
   ! ---- datatypes and operators -------------------------------------------------------------
+  ! The datatype of a record of so many bytes.
+  interface han_record
+    pure function han_record_i32(bytes) result(datatype) &
+        bind(C, name="han_fortran_record_i32")
+      import :: c_int32_t, han_datatype_t
+      integer(c_int32_t), value, intent(in) :: bytes
+      type(han_datatype_t) :: datatype
+    end function
+
+    pure function han_record_i64(bytes) result(datatype) &
+        bind(C, name="han_fortran_record_i64")
+      import :: c_int64_t, han_datatype_t
+      integer(c_int64_t), value, intent(in) :: bytes
+      type(han_datatype_t) :: datatype
+    end function
+  end interface
+
   interface
     subroutine han_datatype_size(datatype, bytes, ierror) &
         bind(C, name="han_fortran_datatype_size")

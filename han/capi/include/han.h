@@ -195,7 +195,12 @@ int han_comm_free(han_comm_t *comm);
  */
 int han_comm_describe(han_comm_t comm, char *text, size_t size);
 
-/* ---- Datatypes ------------------------------------------------------------------------------ */
+/* ---- Datatypes ------------------------------------------------------------------------------
+ *
+ * Beside those of the enumeration there are records: HAN_RECORD(bytes), of 1 to 1024 bytes, stands for
+ * any type of that size which holds no pointers, for instance HAN_RECORD(sizeof(struct particle)).
+ * Only operators of the program's own reduce records; han_bcast carries them.
+ */
 
 typedef enum han_datatype {
     HAN_DATATYPE_NULL = -1,
@@ -219,8 +224,11 @@ typedef enum han_datatype {
     HAN_DOUBLE_INT = 17,     /* struct { double value; int index; } */
     HAN_LONG_INT = 18,       /* struct { long value; int index; } */
     HAN_2INT = 19,           /* struct { int value; int index; } */
-    HAN_SHORT_INT = 20       /* struct { short value; int index; } */
+    HAN_SHORT_INT = 20,      /* struct { short value; int index; } */
+    HAN_RECORD_LARGEST = 5120 /* HAN_RECORD(1024) */
 } han_datatype_t;
+
+#define HAN_RECORD(bytes) ((han_datatype_t)(4096 + (bytes)))
 
 /* Bytes from one element to the next. */
 int han_datatype_size(han_datatype_t datatype, size_t *bytes);
@@ -234,6 +242,7 @@ int han_datatype_size(han_datatype_t datatype, size_t *bytes);
  *   HAN_BOOL                       LAND LOR LXOR
  *   HAN_BYTE                       BAND BOR BXOR
  *   pairs (HAN_FLOAT_INT, ...)     MINLOC MAXLOC; among equal values the least index
+ *   HAN_RECORD(bytes)              none but those of han_op_create
  */
 #define HAN_SUM ((han_op_t)1)
 #define HAN_PROD ((han_op_t)2)
@@ -250,8 +259,9 @@ int han_datatype_size(han_datatype_t datatype, size_t *bytes);
 
 /*
  * An operator of the program's: inout[i] = in[i] op inout[i] for `count` elements, `in` being the
- * operand on the left. The arrays are aligned for the datatype and do not overlap. `count` may be a
- * part of the collective's count. It must not call han functions other than han_abort, and must not
+ * operand on the left. The arrays are aligned for the datatype, for a record to the largest power of two
+ * that divides its size, at most 16, and do not overlap. `count` may be a part of the collective's count.
+ * It must not call han functions other than han_abort, and must not
  * end by longjmp or a C++ exception.
  */
 typedef void (*han_op_function)(const void *in, void *inout, size_t count, han_datatype_t datatype,

@@ -241,6 +241,22 @@ fn fill(text: Text, length: c_int, value: &str) -> Result<(), Failure> {
     Err(Failure::new(Code::Truncate, message))
 }
 
+/// `HAN_RECORD(bytes)`; with bytes that no record has, what uses it says so.
+fn record(bytes: usize) -> Datatype {
+    let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+    Scalar(bytes.saturating_add(han::Datatype::RECORD_CODES.into()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn han_fortran_record_i32(bytes: i32) -> Datatype {
+    record(bytes.elements())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn han_fortran_record_i64(bytes: i64) -> Datatype {
+    record(bytes.elements())
+}
+
 /// Defines `==` and `/=` of a handle type.
 macro_rules! compare {
     ($($equal:ident, $differ:ident: $kind:ty;)*) => {

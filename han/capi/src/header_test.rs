@@ -47,6 +47,8 @@ fn in_the_code() -> Constants {
         };
         add(name, i64::from(datatype.code()));
     }
+    let largest = Datatype::record(Datatype::MOST_RECORD_BYTES).map_or(0, |record| record.code().into());
+    add("HAN_RECORD_LARGEST".to_owned(), largest);
     for operator in Operator::ALL {
         add(constant("HAN", &format!("{operator:?}")), i64::from(operator.code()) + 1);
     }
@@ -97,6 +99,8 @@ fn the_header_has_the_constants_of_the_code() {
     assert_eq!(in_the_header(), in_the_code());
     assert!(HEADER.contains("#define HAN_IN_PLACE ((void *)(intptr_t)-1)"));
     assert_eq!(IN_PLACE, (-1_isize).cast_unsigned());
+    assert!(HEADER.contains("#define HAN_RECORD(bytes) ((han_datatype_t)(4096 + (bytes)))"));
+    assert_eq!(Datatype::RECORD_CODES, 4096);
 }
 
 #[test]

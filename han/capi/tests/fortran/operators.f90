@@ -10,6 +10,11 @@ module affine_maps
     integer(c_int) :: a, b
   end type
 
+  type, bind(C) :: counted
+    type(affine) :: map
+    integer(c_int) :: maps
+  end type
+
 contains
 
   ! First f, then g.
@@ -39,6 +44,22 @@ contains
     calls = calls + 1
   end subroutine compose_op
 
+  ! The same maps with a third number, which counts the maps: 12 bytes.
+  subroutine compose_records(in, inout, count, datatype, ctx) bind(C)
+    type(c_ptr), value :: in, inout
+    integer(c_size_t), value :: count
+    type(han_datatype_t), value :: datatype
+    type(c_ptr), value :: ctx
+    type(counted), pointer :: left(:), right(:)
+    integer :: i
+    if (datatype /= han_record(12) .or. c_associated(ctx)) error stop 'another datatype'
+    call c_f_pointer(in, left, [count])
+    call c_f_pointer(inout, right, [count])
+    do i = 1, size(right)
+      right(i) = counted(compose(left(i)%map, right(i)%map), left(i)%maps + right(i)%maps)
+    end do
+  end subroutine compose_records
+
   elemental function sample(rank, i) result(f)
     integer, intent(in) :: rank, i
     type(affine) :: f
@@ -55,6 +76,7 @@ program operators
 
   call start()
   call ordered()
+  call records()
   call halves()
   call end_well()
 
@@ -83,6 +105,32 @@ contains
     call han_op_free(op, code)
     call check(code == HAN_ERR_OP, 'freed twice')
   end subroutine ordered
+
+  subroutine records()
+    integer :: i, r, code
+    integer(c_size_t) :: bytes
+    type(counted) :: mine(n), all_of(n)
+    type(affine) :: want
+    type(han_op_t) :: op
+    call han_datatype_size(han_record(c_sizeof(mine(1))), bytes)
+    call check(bytes == 12, 'size of a record')
+    call han_op_create(compose_records, c_null_ptr, .false._c_bool, op)
+    mine = [(counted(sample(rank, i), 1), i=1, n)]
+    call han_allreduce(mine, all_of, n, han_record(12), op, world)
+    do i = 1, n
+      want = sample(0, i)
+      do r = 1, ranks - 1
+        want = compose(want, sample(r, i))
+      end do
+      call check(all_of(i)%map%a == want%a .and. all_of(i)%map%b == want%b, 'records in rank order')
+      call check(all_of(i)%maps == ranks, 'each rank once')
+    end do
+    call han_op_free(op)
+    call han_bcast(mine, n, han_record(0), 0, world, code)
+    call check(code == HAN_ERR_DATATYPE, 'no bytes')
+    call han_bcast(mine, n, han_record(-1), 0, world, code)
+    call check(code == HAN_ERR_DATATYPE, 'negative')
+  end subroutine records
 
   subroutine halves()
     type(han_comm_t) :: half, none, copy
