@@ -110,6 +110,23 @@ fn every_length_of_small_vectors() {
 }
 
 #[test]
+fn no_record_is_cut_apart() {
+    for (collective, algorithm) in pairs().filter(|(collective, _)| *collective != Collective::Barrier) {
+        let mut row = Row::new(collective, algorithm);
+        for (element_bytes, elements) in [(13, 100), (24, 1000), (40, 7), (1000, 50), (1023, 11)] {
+            for (size, chunk_bytes) in [(2, 4096), (3, 64), (5, 1000), (8, 65_536)] {
+                let topology = Topology::new(&[&vec![0; size]]);
+                let topology = Some(&topology);
+                let bytes = elements * element_bytes;
+                let shape = Shape { size, bytes, element_bytes, chunk_bytes, topology, ..Shape::default() };
+                row.look_at(&shape);
+            }
+        }
+        assert_eq!(row.fault, None, "{collective} {algorithm}");
+    }
+}
+
+#[test]
 fn vectors_beyond_32_bits_have_bounded_schedules() {
     for (collective, algorithm) in pairs().filter(|(collective, _)| *collective != Collective::Barrier) {
         for size in [2, 3, 7] {

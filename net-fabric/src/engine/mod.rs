@@ -97,8 +97,7 @@ impl<T: Transport> Engine<T> {
     /// Until the operation has completed, or any call has returned an error other than
     /// [`Error::InvalidArgument`], or the engine is gone: the operands' input is valid for reads and nobody writes it;
     /// their output is valid for reads and writes and nobody else uses it; the two do not overlap. What they hold are
-    /// values of the reduction's datatype, aligned for it if the operator is a function of the user. Operands that are
-    /// [null](Operands::null) are for transports that move no data.
+    /// values of the reduction's datatype. Operands that are [null](Operands::null) are for transports that move no data.
     #[allow(unsafe_code)] // Takes over the promise about the operands.
     pub unsafe fn start(&mut self, work: Work) -> Result<Handle> {
         self.core.check()?;

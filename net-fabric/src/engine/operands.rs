@@ -150,7 +150,7 @@ unsafe fn reduce_by_user(
         unsafe { target.copy_from_nonoverlapping(right, bytes) };
     }
     let guard = EndOnPanic;
-    // SAFETY: valid for so many elements, apart, and aligned as the caller's vectors and the schedule's spans are.
+    // SAFETY: valid for so many elements, and apart.
     unsafe { user.apply(left, target, bytes / datatype.size(), datatype) };
     std::mem::forget(guard);
     if over_left {

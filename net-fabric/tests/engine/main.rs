@@ -5,6 +5,7 @@ mod exact;
 mod fabric;
 mod limits;
 mod mortal;
+mod records;
 mod rig;
 mod vigil;
 mod wrapped;
