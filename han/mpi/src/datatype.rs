@@ -34,24 +34,15 @@ impl Layout {
         }
     }
 
-    /// What han takes the elements of the datatype `handle` for when the MPI library reduces them; `None` if it has
-    /// nothing of that size, or there are gaps between them, which are not han's to write to.
+    /// What han takes the elements of the datatype `handle` for when the MPI library reduces them: records, where han
+    /// has no kernels for them; `None` if they are longer than records, or there are gaps between them, which are not
+    /// han's to write to.
     pub(crate) fn unit(&self, handle: Word) -> Option<Datatype> {
         if self.kernels.is_some() {
             return self.kernels;
         }
         let has_gaps = extent(handle)? != (0, self.size) || true_extent(handle)? != (0, self.size);
-        if has_gaps {
-            return None;
-        }
-        Some(match self.size {
-            1 => Datatype::Uint8,
-            2 => Datatype::Uint16,
-            4 => Datatype::Uint32,
-            8 => Datatype::Uint64,
-            16 => Datatype::ComplexDouble,
-            _ => return None,
-        })
+        if has_gaps { None } else { Datatype::record(self.size) }
     }
 }
 

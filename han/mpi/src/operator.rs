@@ -61,36 +61,16 @@ impl Applied {
     }
 }
 
-/// Elements are applied at addresses that any type may have.
-const ALIGNMENT: usize = 16;
-
 /// `inout[i] = input[i] op inout[i]`, by the MPI library.
-unsafe extern "C" fn apply(input: *const c_void, inout: *mut c_void, count: usize, _: c_int, context: *mut c_void) {
+unsafe extern "C" fn apply(
+    mut input: *const c_void,
+    mut inout: *mut c_void,
+    mut count: usize,
+    _: c_int,
+    context: *mut c_void,
+) {
     // SAFETY: `operator` gave the address of an `Applied`, which lives until the call has completed.
     let applied = unsafe { &*context.cast_const().cast::<Applied>() };
-    let needs_copies = applied.extent.is_multiple_of(ALIGNMENT)
-        && !(input.addr().is_multiple_of(ALIGNMENT) && inout.addr().is_multiple_of(ALIGNMENT));
-    if needs_copies {
-        return apply_to_copies(input.cast(), inout.cast(), count, applied);
-    }
-    reduce(input, inout, count, applied);
-}
-
-fn apply_to_copies(input: *const u8, inout: *mut u8, count: usize, applied: &Applied) {
-    let bytes = count * applied.extent;
-    let mut copies = vec![0_u128; 2 * bytes.div_ceil(ALIGNMENT)];
-    let (left, right) = copies.split_at_mut(bytes.div_ceil(ALIGNMENT));
-    let (left, right) = (left.as_mut_ptr().cast::<u8>(), right.as_mut_ptr().cast::<u8>());
-    // SAFETY: the engine lends `count` elements, and the copy has room for them.
-    unsafe { input.copy_to_nonoverlapping(left, bytes) };
-    // SAFETY: the same for the right operand.
-    unsafe { inout.copy_to_nonoverlapping(right, bytes) };
-    reduce(left.cast(), right.cast(), count, applied);
-    // SAFETY: the same the other way round.
-    unsafe { inout.copy_from_nonoverlapping(right, bytes) };
-}
-
-fn reduce(mut input: *const c_void, mut inout: *mut c_void, mut count: usize, applied: &Applied) {
     while count > 0 {
         let now = c_int::try_from(count).unwrap_or(c_int::MAX);
         // SAFETY: both hold `count` elements of the datatype, and the program keeps operator and datatype while its

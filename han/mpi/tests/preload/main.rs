@@ -34,6 +34,18 @@ fn what_was_done_is_reported() {
 }
 
 #[test]
+fn operators_of_the_program_reduce_its_structures() {
+    let program = compile("records.c", &[]);
+    for ranks in [2, 3] {
+        let report = Run::of(&program, ranks).with("HAN_MPI_REPORT", "1").passes();
+        let allreduce = report.line("allreduce");
+        // Of each rank 5 + 3 + 2, but for the one whose elements are longer than records.
+        assert_eq!(allreduce.taken, 9 * ranks as u64, "{}", report.text);
+        assert_eq!(allreduce.reasons, format!("datatype: {ranks}"), "{}", report.text);
+    }
+}
+
+#[test]
 fn messages_go_on_while_a_rank_waits() {
     let program = compile("progress.c", &[]);
     for ranks in 2..=3 {
