@@ -2,7 +2,7 @@
 //!
 //! All ranks draw the same decisions from the same seed, so each knows what every other contributes
 //! and computes the expected results by itself, element by element, in rank order.
-#![allow(clippy::unwrap_used)] // in a test a panic is the report
+#![allow(unsafe_code, clippy::unwrap_used)] // a type of its own promises its layout; in a test a panic is the report
 
 #[path = "run/random.rs"]
 mod random;
@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use std::process::{Command, exit};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use han::{Communicator, Context, Element, Op, Operator, Request, UserOperator, wait_all};
+use han::{Communicator, Context, Datatype, Element, Op, Operator, Request, UserOperator, wait_all};
 use random::{Random, mix};
 
 /// Groups alive at a time, the world included.
@@ -90,15 +90,22 @@ fn play_a_rank() {
     exit(0);
 }
 
-/// Integers of which every bit pattern is a value, so that results are exact.
-trait Integer: Element + Debug + PartialEq + Default {
+/// Of which every bit pattern is a value, so that results are exact.
+trait Value: Element + Debug + PartialEq {
     fn of(bits: u64) -> Self;
     fn combine(self, other: Self, how: How) -> Self;
+
+    fn op(how: How) -> Op {
+        match how {
+            How::Builtin(operator) => operator.into(),
+            How::Compose => UserOperator::elementwise::<Self>(false, |a, b| a.combine(b, How::Compose)).into(),
+        }
+    }
 }
 
 macro_rules! integers {
     ($($type:ty),*) => {$(
-        impl Integer for $type {
+        impl Value for $type {
             #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // random bits
             fn of(bits: u64) -> Self { bits as $type }
 
@@ -130,6 +137,33 @@ macro_rules! integers {
 }
 integers!(i8, i16, i32, i64, u8, u16, u32, u64);
 
+/// Bytes of which the first one is the slope of a map and the others what it adds: they belong together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(transparent)]
+struct Record<const BYTES: usize>([u8; BYTES]);
+
+// SAFETY: as many bytes, plain data without padding.
+unsafe impl<const BYTES: usize> Element for Record<BYTES> {
+    const DATATYPE: Datatype = Datatype::record_of::<Self>();
+}
+
+impl<const BYTES: usize> Value for Record<BYTES> {
+    fn of(bits: u64) -> Self {
+        Self(std::array::from_fn(|at| bits.wrapping_mul(2 * at as u64 + 1).to_le_bytes()[7]))
+    }
+
+    /// Records have their own operator alone.
+    fn combine(self, other: Self, _: How) -> Self {
+        let (left, right) = (self.0, other.0);
+        let shift = |at: usize| right[0].wrapping_mul(left[at]).wrapping_add(right[at]);
+        Self(std::array::from_fn(|at| if at == 0 { left[0].wrapping_mul(right[0]) } else { shift(at) }))
+    }
+
+    fn op(how: How) -> Op {
+        UserOperator::elementwise::<Self>(false, move |a, b| a.combine(b, how)).into()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
     Builtin(Operator),
@@ -151,15 +185,6 @@ const HOWS: [How; 12] = [
     How::Compose,
 ];
 
-impl How {
-    fn op<T: Integer>(self) -> Op {
-        match self {
-            Self::Builtin(operator) => operator.into(),
-            Self::Compose => UserOperator::elementwise::<T>(false, |a, b| a.combine(b, Self::Compose)).into(),
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     Bcast { root: usize },
@@ -177,12 +202,12 @@ struct Plan {
 
 impl Plan {
     /// What world rank `rank` holds before the operation.
-    fn given<T: Integer>(self, rank: usize) -> Vec<T> {
+    fn given<T: Value>(self, rank: usize) -> Vec<T> {
         (0..self.count as u64).map(|index| T::of(mix(self.salt ^ (rank as u64) << 48 ^ index << 1))).collect()
     }
 
     /// What rank `own` of the group `members` holds afterwards, in place.
-    fn expected<T: Integer>(self, members: &[usize], own: usize) -> Vec<T> {
+    fn expected<T: Value>(self, members: &[usize], own: usize) -> Vec<T> {
         let all = || members.iter().map(|&member| self.given::<T>(member));
         let fold = |how: How| {
             let add = |left: Vec<T>, right: Vec<T>| left.iter().zip(right).map(|(&a, b)| a.combine(b, how)).collect();
@@ -214,7 +239,7 @@ struct Soak {
 }
 
 /// A request of any type with what its check needs.
-struct Started<T: Integer> {
+struct Started<T: Value> {
     request: Request<Vec<T>>,
     plan: Plan,
     members: Vec<usize>,
@@ -226,7 +251,7 @@ trait Pending {
     fn wait_and_check(self: Box<Self>);
 }
 
-impl<T: Integer> Pending for Started<T> {
+impl<T: Value> Pending for Started<T> {
     fn test(&mut self) -> bool {
         self.request.test().unwrap()
     }
@@ -334,10 +359,11 @@ impl Soak {
         let index = self.random.below(self.groups.len());
         let number = self.number;
         for part in 0..self.groups[index].len() {
-            let (bits, in_place) = (self.random.below(8), self.random.chance(50));
-            let plan = self.plan(self.groups[index][part].members.len(), 1 << (bits / 2));
+            let (kind, in_place) = (self.random.below(10), self.random.chance(50));
+            let bytes_each = [1, 1, 2, 2, 4, 4, 8, 8, 24, 1000][kind];
+            let plan = self.plan(self.groups[index][part].members.len(), bytes_each);
             let group = &self.groups[index][part];
-            match bits {
+            match kind {
                 0 => group.run::<i8>(plan, in_place),
                 1 => group.run::<u8>(plan, in_place),
                 2 => group.run::<i16>(plan, in_place),
@@ -345,7 +371,9 @@ impl Soak {
                 4 => group.run::<i32>(plan, in_place),
                 5 => group.run::<u32>(plan, in_place),
                 6 => group.run::<i64>(plan, in_place),
-                _ => group.run::<u64>(plan, in_place),
+                7 => group.run::<u64>(plan, in_place),
+                8 => group.run::<Record<24>>(plan, in_place),
+                _ => group.run::<Record<1000>>(plan, in_place),
             }
         }
         self.number = number + 1;
@@ -360,14 +388,15 @@ impl Soak {
             let is_barrier = self.random.chance(10);
             let number = self.number;
             for part in 0..self.groups[index].len() {
-                let bits = self.random.below(3);
-                let plan = self.plan(self.groups[index][part].members.len(), 1 << (2 * bits).min(3));
+                let kind = self.random.below(4);
+                let plan = self.plan(self.groups[index][part].members.len(), [1, 4, 8, 13][kind]);
                 let group = &self.groups[index][part];
-                match bits {
+                match kind {
                     _ if is_barrier => barriers.extend(group.comm.iter().map(|comm| comm.ibarrier().unwrap())),
                     0 => pending.extend(group.start::<u8>(plan)),
                     1 => pending.extend(group.start::<i32>(plan)),
-                    _ => pending.extend(group.start::<i64>(plan)),
+                    2 => pending.extend(group.start::<i64>(plan)),
+                    _ => pending.extend(group.start::<Record<13>>(plan)),
                 }
             }
             self.number = number + 1;
@@ -389,43 +418,43 @@ impl Soak {
 }
 
 impl Group {
-    fn run<T: Integer>(&self, plan: Plan, in_place: bool) {
+    fn run<T: Value>(&self, plan: Plan, in_place: bool) {
         let Some(comm) = &self.comm else { return };
         let own = comm.rank();
         let send = plan.given::<T>(self.members[own]);
-        let mut recv = if in_place { send.clone() } else { vec![T::default(); plan.count] };
+        let mut recv = if in_place { send.clone() } else { vec![T::of(0); plan.count] };
         match plan.what {
             What::Bcast { root } => {
                 recv.clone_from(&send);
                 comm.bcast(&mut recv, root)
             }
-            What::Reduce { how, root } if in_place => comm.reduce_in_place(&mut recv, how.op::<T>(), root),
-            What::Reduce { how, root } if root == own => comm.reduce(&send, &mut recv, how.op::<T>(), root),
+            What::Reduce { how, root } if in_place => comm.reduce_in_place(&mut recv, T::op(how), root),
+            What::Reduce { how, root } if root == own => comm.reduce(&send, &mut recv, T::op(how), root),
             What::Reduce { how, root } => {
                 recv.clone_from(&send);
-                comm.reduce(&send, &mut [], how.op::<T>(), root)
+                comm.reduce(&send, &mut [], T::op(how), root)
             }
-            What::Allreduce { how } if in_place => comm.allreduce_in_place(&mut recv, how.op::<T>()),
-            What::Allreduce { how } => comm.allreduce(&send, &mut recv, how.op::<T>()),
+            What::Allreduce { how } if in_place => comm.allreduce_in_place(&mut recv, T::op(how)),
+            What::Allreduce { how } => comm.allreduce(&send, &mut recv, T::op(how)),
         }
         .unwrap();
         check(&recv, plan, &self.members, own);
     }
 
-    fn start<T: Integer>(&self, plan: Plan) -> Option<Box<dyn Pending>> {
+    fn start<T: Value>(&self, plan: Plan) -> Option<Box<dyn Pending>> {
         let comm = self.comm.as_ref()?;
         let (own, members) = (comm.rank(), self.members.clone());
         let buffer = plan.given::<T>(members[own]);
         let request = match plan.what {
             What::Bcast { root } => comm.ibcast(buffer, root),
-            What::Reduce { how, root } => comm.ireduce(buffer, how.op::<T>(), root),
-            What::Allreduce { how } => comm.iallreduce(buffer, how.op::<T>()),
+            What::Reduce { how, root } => comm.ireduce(buffer, T::op(how), root),
+            What::Allreduce { how } => comm.iallreduce(buffer, T::op(how)),
         };
         Some(Box::new(Started { request: request.unwrap(), plan, members, own }))
     }
 }
 
-fn check<T: Integer>(got: &[T], plan: Plan, members: &[usize], own: usize) {
+fn check<T: Value>(got: &[T], plan: Plan, members: &[usize], own: usize) {
     let expected = plan.expected::<T>(members, own);
     if got != expected {
         let at = got.iter().zip(&expected).position(|(a, b)| a != b);
