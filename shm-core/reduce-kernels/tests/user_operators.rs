@@ -124,19 +124,18 @@ fn a_c_function_gets_aligned_records_wherever_they_are() {
                 let mut memory = vec![0_u128; 2 * (length / 16 + 2)];
                 let start = memory.as_mut_ptr().cast::<u8>();
                 let (input, inout) = (start.wrapping_add(left), start.wrapping_add((length / 16 + 2) * 16 + right));
-                for index in 0..length {
-                    // SAFETY: both arrays lie in `memory`, apart.
-                    unsafe { input.wrapping_add(index).write((index % 251) as u8) };
-                    // SAFETY: the same.
-                    unsafe { inout.wrapping_add(index).write((index % 13) as u8) };
-                }
+                let numbers = |most| -> Vec<u8> { (0..=most).cycle().take(length).collect() };
+                // SAFETY: both arrays lie in `memory`, apart.
+                unsafe { input.copy_from_nonoverlapping(numbers(250).as_ptr(), length) };
+                // SAFETY: the same.
+                unsafe { inout.copy_from_nonoverlapping(numbers(12).as_ptr(), length) };
                 let record = Datatype::record(bytes).expect("1 to 1024 bytes");
                 // SAFETY: `count` records each, apart.
                 unsafe { operator.apply(input, inout, count, record) };
                 // SAFETY: initialised above.
                 let found = unsafe { std::slice::from_raw_parts(inout, length) };
-                let expected = |index: usize| ((index % 251) as u8).wrapping_add((index % 13) as u8);
-                assert!(found.iter().enumerate().all(|(index, &byte)| byte == expected(index)), "{count} x {bytes}");
+                let mut sums = numbers(250).into_iter().zip(numbers(12)).map(|(a, b)| a.wrapping_add(b));
+                assert!(found.iter().all(|&byte| Some(byte) == sums.next()), "{count} records of {bytes}");
                 assert!(memory[memory.len() - 1] >> (8 * right) == 0, "nothing behind");
             }
         }
