@@ -197,8 +197,8 @@ int han_comm_describe(han_comm_t comm, char *text, size_t size);
 
 /* ---- Datatypes ------------------------------------------------------------------------------
  *
- * Beside those of the enumeration there are records: HAN_RECORD(bytes), of 1 to 1024 bytes, stands for
- * any type of that size which holds no pointers, for instance HAN_RECORD(sizeof(struct particle)).
+ * Beside those of the enumeration there are records: HAN_RECORD(bytes), of 1 to 1024 bytes, stands
+ * for any type of that size which holds no pointers, for instance HAN_RECORD(sizeof(struct particle)).
  * Only operators of the program's own reduce records; han_bcast carries them.
  */
 
@@ -259,10 +259,10 @@ int han_datatype_size(han_datatype_t datatype, size_t *bytes);
 
 /*
  * An operator of the program's: inout[i] = in[i] op inout[i] for `count` elements, `in` being the
- * operand on the left. The arrays are aligned for the datatype, for a record to the largest power of two
- * that divides its size, at most 16, and do not overlap. `count` may be a part of the collective's count.
- * It must not call han functions other than han_abort, and must not
- * end by longjmp or a C++ exception.
+ * operand on the left. The arrays are aligned for the datatype (for a record to the largest power of
+ * two that divides its size, at most 16) and do not overlap. `count` may be a part of the collective's
+ * count. It must not call han functions other than han_abort, and must not end by longjmp or a C++
+ * exception.
  */
 typedef void (*han_op_function)(const void *in, void *inout, size_t count, han_datatype_t datatype,
                                 void *ctx);
