@@ -15,6 +15,7 @@ pub(super) struct Provider {
     domain: String,
     fabric: String,
     address: Option<String>,
+    wire_mbit_s: Option<u64>,
     memory_registration: String,
     fits: bool,
     reason: String,
@@ -31,10 +32,11 @@ pub(super) fn find(config: &Config) -> (Vec<Provider>, Option<String>) {
 
 /// The providers as rows.
 pub(super) fn table(providers: &[Provider]) -> Table {
-    let mut table = plain_table(&["provider", "version", "domain", "address", "registration", "verdict"]);
+    let mut table = plain_table(&["provider", "version", "domain", "address", "Mbit/s", "registration", "verdict"]);
     for row in providers {
         let address = row.address.as_deref().unwrap_or(&row.fabric);
-        let columns = [&row.provider, &row.version, &row.domain, address, &row.memory_registration, &row.reason];
+        let wire = &row.wire_mbit_s.map_or_else(String::new, |mbit_s| mbit_s.to_string());
+        let columns = [&row.provider, &row.version, &row.domain, address, wire, &row.memory_registration, &row.reason];
         table.add_row(columns);
     }
     table
@@ -42,8 +44,17 @@ pub(super) fn table(providers: &[Provider]) -> Table {
 
 impl Provider {
     fn of(candidate: Candidate) -> Self {
-        let Candidate { provider, version: (major, minor), fabric, domain, ip, registration, fits, reason } = candidate;
-        let (version, address) = (format!("{major}.{minor}"), ip.map(|ip| ip.to_string()));
-        Self { provider, version, domain, fabric, address, memory_registration: registration, fits, reason }
+        let (major, minor) = candidate.version;
+        Self {
+            provider: candidate.provider,
+            version: format!("{major}.{minor}"),
+            domain: candidate.domain,
+            fabric: candidate.fabric,
+            address: candidate.ip.map(|ip| ip.to_string()),
+            wire_mbit_s: candidate.wire_bits_per_second.map(|bits| bits / 1_000_000),
+            memory_registration: candidate.registration,
+            fits: candidate.fits,
+            reason: candidate.reason,
+        }
     }
 }
