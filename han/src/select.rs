@@ -99,7 +99,7 @@ const MANY_RANKS: usize = 32;
 /// Chooses for `question` under the settings, with the reasons.
 #[must_use]
 pub fn explain(question: &Question<'_>, inter: &Inter) -> Selection {
-    let wire_mbit_s = inter.wire_mbit_s.map(|set| set as u64).or(question.wire_mbit_s);
+    let wire_mbit_s = inter.wire_mbit_s(question.wire_mbit_s);
     let question = &Question { wire_mbit_s, ..*question };
     let Decision { plan, why, chunk_why, not } = decide(question, inter);
     let set = |is_set: bool, otherwise: &str| if is_set { "the setting says so" } else { otherwise }.to_owned();
@@ -120,23 +120,23 @@ pub fn explain(question: &Question<'_>, inter: &Inter) -> Selection {
         point("chunk_bytes", plan.chunk_bytes.to_string(), chunk_why, "inter_chunk_bytes"),
         point("policy", policy_name(plan.policy).to_owned(), policy_why, "inter_policy"),
     ];
-    if let (Some(mbit_s), 2..) = (wire_mbit_s, question.slowness()) {
-        let because = format!("each byte counts for {} at the lengths that decide", question.slowness());
+    if let (Some(mbit_s), times @ 2..) = (wire_mbit_s, slowness(wire_mbit_s)) {
+        let because = format!("each byte counts for {times} at the lengths that decide");
         points.push(point("wire", format!("{mbit_s} Mbit/s"), because, "wire_mbit_s"));
     }
     Selection { plan, points }
 }
 
-impl Question<'_> {
-    /// How many times as long as with what was measured a byte takes on the wire.
-    fn slowness(&self) -> usize {
-        let times = self.wire_mbit_s.map_or(1, |mbit_s| MEASURED_MBIT_S / mbit_s.max(1));
-        usize::try_from(times).unwrap_or(usize::MAX).max(1)
-    }
+/// How many times as long as with what was measured a byte takes on the wire.
+fn slowness(wire_mbit_s: Option<u64>) -> usize {
+    let times = wire_mbit_s.map_or(1, |mbit_s| MEASURED_MBIT_S / mbit_s.max(1));
+    usize::try_from(times).unwrap_or(usize::MAX).max(1)
+}
 
+impl Question<'_> {
     /// Bytes of the shortest chunk whose own cost is small beside its time on the wire.
     fn least_chunk_bytes(&self) -> usize {
-        (LEAST_CHOSEN_CHUNK_BYTES / self.slowness().next_power_of_two()).max(LEAST_SLOW_CHUNK_BYTES)
+        (LEAST_CHOSEN_CHUNK_BYTES / slowness(self.wire_mbit_s).next_power_of_two()).max(LEAST_SLOW_CHUNK_BYTES)
     }
 }
 
@@ -191,7 +191,7 @@ fn chunk_bytes(algorithm: Algorithm, question: &Question) -> (usize, &'static st
 /// The algorithm, and why.
 fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
     let Question { collective, ranks, bytes, shares_cores, .. } = *question;
-    let slowness = question.slowness();
+    let slowness = slowness(question.wire_mbit_s);
     let is_short = bytes
         <= match collective {
             Collective::Allreduce => (SHORT_ALLREDUCE_BYTES / slowness).max(LEAST_HALVED_BYTES),

@@ -6,7 +6,7 @@ use net_fabric::Plan;
 use net_fabric::algorithm::{Algorithm, Tree};
 use reduce_kernels::Collective;
 
-use super::{Inter, Point, Question, explain as explain_inter};
+use super::{Inter, Point, Question, explain as explain_inter, slowness};
 use crate::task::{Layout, Shape};
 
 /// How ranks on several nodes do a collective.
@@ -87,6 +87,8 @@ impl fmt::Display for Choice {
 
 /// Chunks are so long: long enough for a message's own cost to vanish, and short enough for both levels to overlap.
 const SEGMENT_BYTES: usize = 256 << 10;
+/// Those of allreduces, which go both ways at once, on a slow wire: acknowledgements stand there behind what is on its way.
+const SLOW_SEGMENT_BYTES: usize = 64 << 10;
 
 /// Chooses for `over` under the settings, with the reasons.
 #[must_use]
@@ -111,6 +113,9 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     };
     let (segment_bytes, segment_why) = match inter.segment_bytes {
         Some(bytes) => (bytes, "the setting says so"),
+        None if over.collective == Collective::Allreduce && slowness(inter.wire_mbit_s(over.wire_mbit_s)) > 1 => {
+            (SLOW_SEGMENT_BYTES, "both ways at once the wire is slow: acknowledgements stand behind what is on its way")
+        }
         None => (SEGMENT_BYTES, "a message's own cost has vanished, and one chunk travels while another is copied"),
     };
     let (leaders, leaders_why) = match inter.leaders {
@@ -189,5 +194,34 @@ fn form(over: &OverNodes<'_>, inter: &Inter) -> (Form, &'static str) {
         Some(form) => (form, "the setting says so"),
         None if knows_nodes => (Form::Flat, "the algorithm that is set goes by the nodes itself"),
         None => (Form::Hierarchical, "memory is quicker than the network, and a node's ranks share their part of it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_that_go_both_ways_on_a_slow_wire_are_short() {
+        let layout = Layout::new(&[0, 0, 1, 1]);
+        let segment_bytes = |collective, wire_mbit_s, set| {
+            let over = OverNodes {
+                collective,
+                count: 1 << 20,
+                element_bytes: 1,
+                commutative: true,
+                reproducible: false,
+                root: 0,
+                shares_cores: false,
+                wire_mbit_s,
+                layout: &layout,
+                topology: None,
+            };
+            explain(&over, &Inter { wire_mbit_s: set, ..Inter::default() }).shape.chunk_bytes
+        };
+        let chosen = Collective::ALL
+            .map(|collective| [None, Some(1000)].map(|wire| segment_bytes(collective, wire, None) >> 10));
+        assert_eq!(chosen, [[256, 256], [256, 256], [256, 256], [256, 64]]);
+        assert_eq!(segment_bytes(Collective::Allreduce, Some(1000), Some(10_000)), 256 << 10, "what is set decides");
     }
 }

@@ -105,6 +105,11 @@ impl Inter {
         place(collective).and_then(|place| self.chunks_bytes[place]).or(self.chunk_bytes)
     }
 
+    /// Megabits a second that the slowest wire carries, where `told` is what the systems say.
+    pub(super) fn wire_mbit_s(&self, told: Option<u64>) -> Option<u64> {
+        self.wire_mbit_s.map(|set| set as u64).or(told)
+    }
+
     /// Sets `key` to `value`.
     ///
     /// # Errors
