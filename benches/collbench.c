@@ -409,15 +409,19 @@ static double whole_repeat(const struct job *job, long iterations) {
     return largest(seconds() - start);
 }
 
-/* How many iterations make a repeat of the wanted length; the same number on every rank. */
+/* How many iterations make a repeat of the wanted length; the same number on every rank. A stall may make the first few
+ * long: they count only where as many as are returned took about that long. */
 static long calibrate(const struct job *job) {
-    for (long iterations = 1;; iterations *= 4) {
+    for (long iterations = 1;;) {
         /* The better of two, so that one disturbance does not end the search. */
         double spent = whole_repeat(job, iterations), again = whole_repeat(job, iterations);
         if (again < spent) spent = again;
-        if (spent < options.repeat_s / 4 && iterations < MOST_ITERATIONS) continue;
         double fitting = options.repeat_s / spent * (double)iterations;
-        return fitting < LEAST_ITERATIONS ? LEAST_ITERATIONS : fitting > MOST_ITERATIONS ? MOST_ITERATIONS : (long)fitting;
+        if (fitting < LEAST_ITERATIONS) fitting = LEAST_ITERATIONS;
+        if (fitting > MOST_ITERATIONS) fitting = MOST_ITERATIONS;
+        if (spent > options.repeat_s / 2 && fitting < 2 * (double)iterations) return (long)fitting;
+        if (spent > 4 * options.repeat_s || iterations >= MOST_ITERATIONS) return (long)fitting;
+        iterations = fitting < 4 * (double)iterations ? (long)fitting + 1 : 4 * iterations;
     }
 }
 
