@@ -15,10 +15,12 @@ mod marks;
 mod payload;
 mod span;
 
+use std::ptr;
 use std::rc::Rc;
 
 use crate::coll::sm::{ByCore, Families, Family, Link, Terms, Trials};
 use crate::copy::Stores;
+use crate::copy::cico::prefetch_for_read;
 use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::job::{AtWork, Job};
@@ -306,7 +308,7 @@ impl Ring {
     #[inline]
     pub(crate) fn prefetch_ahead(&self, peer: usize, span: Span) {
         for ahead in 1..=PREFETCH_STEPS {
-            self.slot(peer, span.step().wrapping_add(ahead)).prefetch_for_read();
+            prefetch_for_read(ptr::from_ref(self.slot(peer, span.step().wrapping_add(ahead))).cast());
         }
     }
 

@@ -67,16 +67,6 @@ impl<const WORDS: usize> Slot<WORDS> {
         }
     }
 
-    /// Asks for the lines to read, for a reader that expects to find them published.
-    #[inline]
-    pub fn prefetch_for_read(&self) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
-        // SAFETY: a prefetch changes no memory and no flags and cannot fault.
-        unsafe {
-            core::arch::asm!("prefetcht0 [{}]", in(reg) self, options(nostack, preserves_flags, readonly));
-        }
-    }
-
     /// The writer's check value if it has announced `step`, else `None`.
     #[inline]
     #[must_use]

@@ -47,6 +47,8 @@ fn link_speed(name: &str) -> Option<u64> {
     const GET_SETTINGS: u32 = 1;
     /// Stands for a speed that is not known.
     const UNKNOWN: u32 = u32::MAX;
+    /// Older kernels give this to interfaces that programs serve (`tun`, `tap`), whatever these carry.
+    const OF_PROGRAMS: u32 = 10;
     let mut settings = LinkSettings { command: GET_SETTINGS, ..LinkSettings::default() };
     let mut request = libc::ifreq {
         ifr_name: [0; libc::IFNAMSIZ],
@@ -64,7 +66,7 @@ fn link_speed(name: &str) -> Option<u64> {
         return None;
     }
     let megabits = u32::from(settings.megabits_high) << 16 | u32::from(settings.megabits);
-    let is_known = megabits != 0 && megabits != UNKNOWN && megabits != u32::from(u16::MAX);
+    let is_known = megabits > OF_PROGRAMS && megabits != UNKNOWN && megabits != u32::from(u16::MAX);
     is_known.then_some(u64::from(megabits) * 1_000_000)
 }
 
