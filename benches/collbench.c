@@ -410,7 +410,7 @@ static double whole_repeat(const struct job *job, long iterations) {
 }
 
 /* How many iterations make a repeat of the wanted length; the same number on every rank. A stall may make the first few
- * long: they count only where as many as are returned took about that long. */
+ * long: they count only where as many as are returned took about that long, or a few took much longer. */
 static long calibrate(const struct job *job) {
     for (long iterations = 1;;) {
         /* The better of two, so that one disturbance does not end the search. */

@@ -89,6 +89,8 @@ impl fmt::Display for Choice {
 const SEGMENT_BYTES: usize = 256 << 10;
 /// Those of allreduces, which go both ways at once, on a slow wire: acknowledgements stand there behind what is on its way.
 const SLOW_SEGMENT_BYTES: usize = 64 << 10;
+/// A wire is slow in that if it is so many times slower than those of the measurements: before, a chunk's own cost counts for more.
+const SLOW_TIMES: usize = 4;
 
 /// Chooses for `over` under the settings, with the reasons.
 #[must_use]
@@ -113,7 +115,9 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     };
     let (segment_bytes, segment_why) = match inter.segment_bytes {
         Some(bytes) => (bytes, "the setting says so"),
-        None if over.collective == Collective::Allreduce && slowness(inter.wire_mbit_s(over.wire_mbit_s)) > 1 => {
+        None if over.collective == Collective::Allreduce
+            && slowness(inter.wire_mbit_s(over.wire_mbit_s)) >= SLOW_TIMES =>
+        {
             (SLOW_SEGMENT_BYTES, "both ways at once the wire is slow: acknowledgements stand behind what is on its way")
         }
         None => (SEGMENT_BYTES, "a message's own cost has vanished, and one chunk travels while another is copied"),
@@ -222,6 +226,8 @@ mod tests {
         let chosen = Collective::ALL
             .map(|collective| [None, Some(1000)].map(|wire| segment_bytes(collective, wire, None) >> 10));
         assert_eq!(chosen, [[256, 256], [256, 256], [256, 256], [256, 64]]);
+        let of_allreduce = [2500, 5000].map(|wire| segment_bytes(Collective::Allreduce, Some(wire), None) >> 10);
+        assert_eq!(of_allreduce, [64, 256]);
         assert_eq!(segment_bytes(Collective::Allreduce, Some(1000), Some(10_000)), 256 << 10, "what is set decides");
     }
 }
