@@ -34,8 +34,6 @@ pub(crate) struct Network {
     has_spread: Cell<bool>,
 }
 
-const MEGA: u64 = 1_000_000;
-
 /// How often a rank that has a core to itself looks for messages before it looks whether anything else is to be done.
 const OWN_CORE_READS: u32 = 4;
 
@@ -120,9 +118,9 @@ fn connect(exchange: &mut dyn Exchange, placing: &Placing, config: &Config, read
     let addresses = agree(exchange, opened.as_ref().map(ofi::Unconnected::address))?;
     let rank = exchange.rank();
     let provider = opened.as_ref().map(ofi::Unconnected::provider).unwrap_or_default();
-    let wire = opened.as_ref().ok().and_then(ofi::Unconnected::wire_bits_per_second);
+    let wire = opened.as_ref().ok().and_then(ofi::Unconnected::wire_mbit_s);
     let transport = opened.and_then(|unconnected| unconnected.connect(rank, &addresses));
-    let said = wire.map_or_else(Vec::new, |bits| (bits / MEGA).to_le_bytes().to_vec());
+    let said = wire.map_or_else(Vec::new, |mbit_s| mbit_s.to_le_bytes().to_vec());
     let wires = agree(exchange, transport.as_ref().map(|_| said))?;
     let wires = wires.into_iter().filter_map(|said| said.try_into().ok().map(u64::from_le_bytes));
     Ok(Connected { transport: transport?, provider, wire_mbit_s: wires.min() })

@@ -51,10 +51,11 @@ mod kernel;
 mod operator;
 pub mod owned;
 pub mod pieces;
+mod signature;
 mod slices;
 mod user;
 
-pub use call::{Call, CallError, Collective, Signature};
+pub use call::{Call, CallError, Collective};
 pub use datatype::{Datatype, RecordBytes};
 pub use element::{Byte, Complex, DoubleInt, Element, FloatInt, LongInt, Pair, ShortInt, TwoInt};
 pub use half::{bf16, f16};
@@ -62,5 +63,6 @@ pub use kernel::{Isa, IsaError, Kernel, ManyFn, ThreeFn, TwoFn, kernel, kernel_f
 pub use operator::{Op, Operator, is_defined};
 pub use owned::{Owned, OwnedCall, Ticket};
 pub use pieces::{Lender, Pieces, Place};
+pub use signature::Signature;
 pub use slices::{KernelError, reduce_into, reduce_many};
 pub use user::{UserFn, UserOperator};

@@ -51,7 +51,7 @@ impl Provider {
             domain: candidate.domain,
             fabric: candidate.fabric,
             address: candidate.ip.map(|ip| ip.to_string()),
-            wire_mbit_s: candidate.wire_bits_per_second.map(|bits| bits / 1_000_000),
+            wire_mbit_s: candidate.wire_mbit_s,
             memory_registration: candidate.registration,
             fits: candidate.fits,
             reason: candidate.reason,

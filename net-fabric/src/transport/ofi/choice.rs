@@ -41,8 +41,8 @@ pub struct Candidate {
     pub domain: String,
     /// The address there, if it is one of IP.
     pub ip: Option<IpAddr>,
-    /// What the wire carries, in bits a second, as far as the system says.
-    pub wire_bits_per_second: Option<u64>,
+    /// What the wire carries, in megabits a second, as far as the system says.
+    pub wire_mbit_s: Option<u64>,
     /// `mr_mode` in libfabric's words.
     pub registration: String,
     /// Whether it may be taken.
@@ -201,7 +201,7 @@ fn describe(info: &Info, fits: bool, reason: String) -> Candidate {
         fabric: info.fabric(),
         domain: info.domain(),
         ip: info.ip(),
-        wire_bits_per_second: wire::bits_per_second(info),
+        wire_mbit_s: wire::mbit_s(info),
         registration: info.registration_mode(),
         fits,
         reason,

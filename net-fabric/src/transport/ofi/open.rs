@@ -110,7 +110,7 @@ fn unconnected(
     if relieved && listens(&info.provider()) {
         description.push_str("; its connections take reno in place of bbr");
     }
-    let wire = wire::bits_per_second(info);
+    let wire = wire::mbit_s(info);
     Ok(Unconnected { parts, own, config: config.clone(), description, wire })
 }
 
@@ -125,8 +125,8 @@ impl Unconnected {
         self.parts.info.provider()
     }
 
-    /// What the wire behind it carries, in bits a second, as far as the system says.
-    pub fn wire_bits_per_second(&self) -> Option<u64> {
+    /// What the wire behind it carries, in megabits a second, as far as the system says.
+    pub fn wire_mbit_s(&self) -> Option<u64> {
         self.wire
     }
 

@@ -14,12 +14,13 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 
 use crate::fabric::Info;
 
-const BITS: u64 = 8;
-
-/// Bits a second; `None` if nobody says.
-pub(super) fn bits_per_second(info: &Info) -> Option<u64> {
-    info.link_bits_per_second().or_else(|| of_interface(&info.domain()))
+/// Megabits a second; `None` if nobody says.
+pub(super) fn mbit_s(info: &Info) -> Option<u64> {
+    info.link_bits_per_second().map(|bits| bits / MEGA).or_else(|| of_interface(&info.domain()))
 }
+
+const BITS: u64 = 8;
+const MEGA: u64 = 1_000_000;
 
 fn of_interface(name: &str) -> Option<u64> {
     link_speed(name).into_iter().chain(token_bucket(name)).min()
@@ -67,7 +68,7 @@ fn link_speed(name: &str) -> Option<u64> {
     }
     let megabits = u32::from(settings.megabits_high) << 16 | u32::from(settings.megabits);
     let is_known = megabits > OF_PROGRAMS && megabits != UNKNOWN && megabits != u32::from(u16::MAX);
-    is_known.then_some(u64::from(megabits) * 1_000_000)
+    is_known.then_some(megabits.into())
 }
 
 /// What the token bucket of an interface lets out, if it has one.
@@ -84,7 +85,7 @@ fn token_bucket(name: &str) -> Option<u64> {
             match kind {
                 QUEUE => {
                     if let Some(bytes_per_second) = rate_of(body, interface) {
-                        return Some(bytes_per_second.saturating_mul(BITS));
+                        return Some(bytes_per_second.saturating_mul(BITS) / MEGA);
                     }
                 }
                 _ => return None,

@@ -1,0 +1,103 @@
+//! What the end of a message means: for its slot, for who posted it, and for its peer.
+#![allow(unsafe_code)] // Reads words that messages have left in their slots.
+
+use std::mem::size_of;
+
+use super::slots::{Kind, Operation};
+use super::{OfiTransport, failure};
+use crate::error::{Error, Result};
+use crate::fabric::Event;
+use crate::transport::Completion;
+
+impl OfiTransport {
+    /// A message has ended.
+    pub(super) fn finish(&mut self, event: Event) {
+        let Some(slot) = self.slots.slot_of(event.context) else {
+            if let Some(failure) = event.failure {
+                let reason = format!("a message whose bytes were taken along was lost: {}", failure.words);
+                self.broken.get_or_insert(Error::Fabric { call: "fi_tinjectdata", reason });
+            }
+            return;
+        };
+        let Some(mut operation) = self.slots.take(slot) else { return };
+        let registered = operation.registered.take();
+        self.unregister(registered);
+        match operation.kind {
+            Kind::Send(token) => {
+                self.sending -= 1;
+                let outcome = self.outcome(&operation, &event, operation.bytes);
+                self.ready.push(Completion { token, word: 0, outcome });
+            }
+            Kind::Copy(place) => {
+                self.sending -= 1;
+                self.copies.give(place);
+                // The sender was told that it is done: what it hears is that the peer is lost.
+                let outcome = self.outcome(&operation, &event, operation.bytes);
+                if let Err(error) = outcome
+                    && self.lost[operation.peer].is_none()
+                {
+                    // See `outcome`: the peer may have something to say first.
+                    if self.limits.breaks_at_longer {
+                        self.gone.get_or_insert_with(|| (operation.peer, error.to_string()));
+                    } else {
+                        self.lose(operation.peer, error.to_string());
+                    }
+                }
+            }
+            Kind::Receive(token) => {
+                self.receiving -= 1;
+                let (word, bytes) = match event.bytes.checked_sub(size_of::<u64>()) {
+                    _ if !self.limits.word_in_message => (event.word, Some(event.bytes)),
+                    // SAFETY: the slot's message has ended, so that nobody else uses its word.
+                    Some(bytes) => (unsafe { *self.slots.beside(slot, 0) }, Some(bytes)),
+                    // What stands in the slot is the word of a message before.
+                    None => (0, None),
+                };
+                let outcome = match bytes {
+                    None if event.failure.is_none() => Err(Error::Length {
+                        rank: operation.peer,
+                        sent: event.bytes,
+                        expected: operation.bytes + size_of::<u64>(),
+                    }),
+                    bytes => self.outcome(&operation, &event, bytes.unwrap_or(0)),
+                };
+                self.ready.push(Completion { token, word, outcome });
+            }
+            Kind::Look => self.looked(operation.peer, &event),
+            Kind::Claim { data, word } => {
+                self.claimed(operation.peer, operation.tag, word, data, event.failure.is_some())
+            }
+        }
+    }
+
+    fn outcome(&mut self, operation: &Operation, event: &Event, bytes: usize) -> Result<usize> {
+        let peer = operation.peer;
+        let Some(failure) = &event.failure else {
+            return if bytes == operation.bytes {
+                Ok(bytes)
+            } else {
+                Err(Error::Length { rank: peer, sent: bytes, expected: operation.bytes })
+            };
+        };
+        let error = failure::of_message(operation, failure, bytes, self.lost.get(peer).and_then(Option::as_ref));
+        // Where a message of another length closes a connection, the peer may be there, and have something to say
+        // about that: the next message connects again. If it is not, that is found out soon.
+        if let (Error::Unreachable { reason, .. }, false) = (&error, self.limits.breaks_at_longer) {
+            self.lose(peer, reason.clone());
+        }
+        Err(error)
+    }
+
+    /// A peer is gone: what was to come from it is given up, which its completions will tell.
+    pub(super) fn lose(&mut self, peer: usize, reason: String) {
+        // Nobody is lost if it can be anybody.
+        let Some(lost @ None) = self.lost.get_mut(peer) else { return };
+        *lost = Some(reason);
+        let Some(endpoint) = &self.endpoint else { return };
+        for (slot, operation) in self.slots.around(0) {
+            if operation.peer == peer && matches!(operation.kind, Kind::Receive(_)) {
+                endpoint.cancel(self.slots.context(slot));
+            }
+        }
+    }
+}
