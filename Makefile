@@ -214,8 +214,9 @@ test-tsan: ## the collectives on the in-process segment under ThreadSanitizer
 
 # AddressSanitizer needs its runtime alone, which comes with the toolchain. Its stand-in for the stack is no
 # stack, and its allocator never gives memory back to the system, and what lies between objects on a registered page
-# must not be copied: tests that are about these things are left out.
-ASAN_OPTIONS_HERE = detect_stack_use_after_return=0:suppressions=$(CURDIR)/shm-core/tests/asan.supp
+# must not be copied: tests that are about these things are left out. What it is told to suppress it knows by names
+# of functions, which llvm-symbolizer tells it, or addr2line, which is wherever there is a C compiler.
+ASAN_OPTIONS_HERE = detect_stack_use_after_return=0:allow_addr2line=1:suppressions=$(CURDIR)/shm-core/tests/asan.supp
 ASAN_SKIPS := a_peers_buffer_that_is_not_there registering_without_the_method \
     the_engines_own_data_may_lie_on_a_registered_page
 
