@@ -83,7 +83,7 @@ impl Pieces {
     /// The pieces of a call by `rank`.
     #[must_use]
     pub fn of(call: Call<'static>, rank: usize) -> Self {
-        let (signature, receives) = (call.signature(), call.receives(rank));
+        let (signature, receives) = (call.signature(), has_result(&call, rank));
         let (parts, whole) = call.into_parts();
         let keep = Keep { scratch: Scratch::default(), _of: whole.map(|whole| whole.keep) };
         Self { parts, signature, receives, keep: Rc::new(keep) }
@@ -211,6 +211,12 @@ impl Pieces {
     }
 }
 
+/// True if `rank` receives, and the call says where. One of a root that does not is refused whole (`Call::check`), but
+/// its pieces may be asked for before.
+fn has_result(call: &Call<'_>, rank: usize) -> bool {
+    call.receives(rank) && (!call.recv.is_null() || call.count == 0)
+}
+
 /// Cuts calls that only last as long as a function; to be kept for the next one, as it keeps scratch memory.
 #[derive(Debug, Default)]
 pub struct Lender {
@@ -234,7 +240,7 @@ impl Lender {
         if self.keep.scratch.bytes() < scratch_bytes {
             self.keep = Rc::new(Keep { scratch: Scratch::new(scratch_bytes), _of: None });
         }
-        let (signature, receives) = (call.signature(), call.receives(rank));
+        let (signature, receives) = (call.signature(), has_result(call, rank));
         let (parts, keep) = (Parts::clone(call), Rc::clone(&self.keep));
         let pieces = OnlyHere(Pieces { parts, signature, receives, keep });
         work(&pieces.0)
@@ -289,6 +295,13 @@ mod tests {
     fn no_piece_is_written_where_nothing_is_received() {
         let call = Call::reduce(&[1_u8; 4], &mut [], Operator::Sum.into(), 1).unwrap();
         Lender::default().lend(&call, 0, 0, |pieces| drop(pieces.reduce(Place::Send, Some(Place::Recv), 0..4, 0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "does not receive")]
+    fn no_piece_is_written_where_a_root_has_no_vector() {
+        let call = Call::reduce(&[1_u8; 4], &mut [], Operator::Sum.into(), 0).unwrap();
+        Lender::default().lend(&call, 0, 0, |pieces| drop(pieces.reduce(Place::Send, Some(Place::Recv), 1..3, 0)));
     }
 
     #[test]

@@ -132,6 +132,10 @@ fn a_rank_that_ends_without_a_word_is_not_waited_for_in_silence() {
     let job = Launcher::open_mpi(DEBIAN).job(3, &words);
     let done = job.env("HAN_WATCHDOG", "0.5").env("HAN_SET", "timeout_s=20").finish();
     assert_ne!(done.code, 0, "{done:#?}");
+    // Open MPI 5's launcher ends the job at once, and names that rank.
+    if done.stderr.contains("process rank 1") {
+        return;
+    }
     let waited = "at the start for the other ranks of 3; under PMIx one that has ended without a word";
     // That the wait is given up may come too late: mpirun ends the job with the first rank that fails, and drops the rest.
     for said in ["han: watchdog: rank 0 has waited ", waited] {

@@ -24,12 +24,15 @@ pub fn format(ranks: &[usize]) -> String {
     text
 }
 
-/// The node of each of `size` ranks.
+/// The node of each of `size` ranks. One rank is on one node, whatever the text: Hydra of MPICH 4.2 gives it `(vector,0)`.
 ///
 /// # Errors
 /// [`Error::Protocol`] when the text is not a mapping, places no rank, or names an absurd node.
 pub fn parse(text: &str, size: usize) -> Result<Vec<usize>> {
     let refuse = || Error::Protocol(format!("{KEY}={text:?} is not of the form (vector,(0,NODES,RANKS),...)"));
+    if size == 1 {
+        return Ok(vec![0]);
+    }
     let mut rest = text.strip_prefix("(vector").and_then(|rest| rest.strip_suffix(')')).ok_or_else(refuse)?;
     let mut blocks = Vec::new();
     while !rest.is_empty() {
@@ -76,6 +79,7 @@ mod tests {
         let bad = [
             "",
             "(vector)",
+            "(vector,0)",
             "vector,(0,1,1)",
             "(vector,(0,1,1)",
             "(vector,0,1,1)",
@@ -92,6 +96,7 @@ mod tests {
         ];
         for text in bad {
             assert!(parse(text, 4).is_err(), "{text:?}");
+            assert_eq!(parse(text, 1).unwrap(), [0], "{text:?}");
         }
     }
 

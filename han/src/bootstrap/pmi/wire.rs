@@ -1,7 +1,8 @@
 //! PMI-1 lines: `cmd=NAME name=value name=value`, one newline, at most [`MAX_LINE_BYTES`].
 //!
 //! Both ends read what another program wrote, so everything is bounded and nothing is guessed: a line
-//! that is too long, holds a byte outside printable ASCII, repeats a name or lacks an `=` is an error.
+//! that is too long, holds a byte outside printable ASCII, repeats a name or lacks an `=` is an error. Words for
+//! people are the one value with spaces: they go to the line's end (`cmd=abort`, MPICH from 4.2 on).
 
 use std::fmt::{Display, Write};
 use std::str::FromStr;
@@ -10,6 +11,9 @@ use crate::bootstrap::error::{Error, Result};
 
 /// Longest line, its newline included.
 pub const MAX_LINE_BYTES: usize = 1024;
+
+/// How words for people begin.
+const WORDS: &str = "message=";
 
 /// The fields of one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +36,11 @@ impl<'a> Message<'a> {
             return Err(refuse("a byte that is not printable ASCII"));
         }
         let mut fields: Vec<(&str, &str)> = Vec::new();
-        for token in line.split(' ').filter(|token| !token.is_empty()) {
+        let mut rest = line.trim_matches(' ');
+        while !rest.is_empty() {
+            let end = if rest.starts_with(WORDS) { None } else { rest.split_once(' ') };
+            let (token, behind) = end.unwrap_or((rest, ""));
+            rest = behind.trim_start_matches(' ');
             let (name, value) = token.split_once('=').ok_or_else(|| refuse("a word without `name=`"))?;
             if name.is_empty() || fields.iter().any(|(known, _)| *known == name) {
                 return Err(refuse("an empty or repeated name"));
@@ -174,11 +182,25 @@ mod tests {
         assert_eq!(message.get("rc"), None);
         assert_eq!(Message::parse("cmd=r rc=-1").unwrap().number::<i32>("rc").unwrap(), -1);
         assert_eq!(Message::parse("cmd=r value=").unwrap().get("value"), Some(""));
+        let said = Message::parse(" cmd=abort  exitcode=6 message=MPI_Abort(WORLD, 6) - process=0 ").unwrap();
+        assert_eq!(said.number::<i32>("exitcode").unwrap(), 6);
+        assert_eq!(said.get("message"), Some("MPI_Abort(WORLD, 6) - process=0"));
     }
 
     #[test]
     fn what_is_not_a_line_is_refused() {
-        let bad = ["", " ", "cmd", "cmd=", "key=a cmd=put", "cmd=put key", "cmd=a k=1 k=2", "cmd=a cmd=b", "cmd=a =1"];
+        let bad = [
+            "",
+            " ",
+            "cmd",
+            "cmd=",
+            "key=a cmd=put",
+            "cmd=put key",
+            "cmd=put my message=a",
+            "cmd=a k=1 k=2",
+            "cmd=a cmd=b",
+            "cmd=a =1",
+        ];
         for line in bad {
             assert!(matches!(Message::parse(line), Err(Error::Protocol(_))), "{line:?}");
         }
