@@ -6,6 +6,9 @@
 //! its operations go on whenever the program asks for any request ([`completion`](crate::completion)) or waits in another
 //! call of the MPI ([`waiting`](crate::waiting)).
 //!
+//! Of a collective that has failed the message is a byte longer than the receive, so that completing its request, and no
+//! other, is an error.
+//!
 //! Beginning must not wait for others, so a communicator that han has not joined yet is not joined for it: until a
 //! blocking collective has seen to that, its calls are the MPI's.
 #![allow(unsafe_code)] // Calls the MPI library.
@@ -30,6 +33,8 @@ use crate::rules::Why;
 
 /// Collectives under way in this process.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
+/// Whether a collective has failed whose request is not known to have been completed.
+static ANY_FAILED: AtomicBool = AtomicBool::new(false);
 /// Whether the program has made a persistent collective that is carried out here.
 static ANY_PERSISTENT: AtomicBool = AtomicBool::new(false);
 
@@ -49,7 +54,9 @@ pub(crate) fn any_persistent() -> bool {
 pub(crate) struct Requests {
     pending: RefCell<Vec<Pending>>,
     persistent: RefCell<HashMap<Word, Rc<Persistent>>>,
-    /// A duplicate of `MPI_COMM_SELF`.
+    /// Requests of collectives that have failed, with the codes to return.
+    failed: RefCell<HashMap<Word, c_int>>,
+    /// A duplicate of `MPI_COMM_SELF`, whose error handler does nothing.
     silent: Word,
     byte: Word,
     flavour: Flavour,
@@ -61,6 +68,8 @@ pub(crate) struct Requests {
 /// A collective under way.
 struct Pending {
     request: RawRequest,
+    /// The program's.
+    handle: Word,
     /// What the deputy has found, if it is complete.
     outcome: Option<han::Result<()>>,
     kept: Kept,
@@ -99,12 +108,26 @@ pub(crate) struct Persistent {
     tag: c_int,
 }
 
-/// Goes on with everything that is under way; gives the error code of what has failed.
-pub(crate) fn advance() -> c_int {
-    if !any() {
-        return SUCCESS;
+/// Goes on with everything that is under way.
+pub(crate) fn advance() {
+    if any() {
+        gate::inside(|process| process.requests.advance(process));
     }
-    gate::inside(|process| process.requests.advance(process)).unwrap_or(SUCCESS)
+}
+
+/// The code that completing the request at `place` returns if it is one of a collective that has failed.
+///
+/// # Safety
+/// There is a handle at `place`.
+pub(crate) unsafe fn failure_of(place: *const Word) -> Option<c_int> {
+    if !ANY_FAILED.load(Ordering::Relaxed) {
+        return None;
+    }
+    gate::inside(|process| {
+        // SAFETY: as the caller vouches.
+        let handle = unsafe { handle_at(place, process.abi.flavour) };
+        process.requests.failed.borrow_mut().remove(&handle)
+    })?
 }
 
 type Isend = unsafe extern "C" fn(*const c_void, c_int, Word, c_int, c_int, Word) -> c_int;
@@ -114,8 +137,13 @@ impl Requests {
     pub(crate) fn new(abi: &Abi) -> Result<Self, String> {
         let mut silent: Word = 0;
         // SAFETY: MPI is initialised, and there is room for a handle.
-        match unsafe { (real().comm_dup)(abi.comm_self, &raw mut silent) } {
+        let mut code = unsafe { (real().comm_dup)(abi.comm_self, &raw mut silent) };
+        if code == SUCCESS {
+            code = silence(silent);
+        }
+        match code {
             SUCCESS => Ok(Self {
+                failed: RefCell::default(),
                 pending: RefCell::default(),
                 persistent: RefCell::default(),
                 silent,
@@ -124,7 +152,7 @@ impl Requests {
                 free_tags: RefCell::default(),
                 next_tag: Cell::new(0),
             }),
-            code => Err(format!("MPI_Comm_dup returned error {code}")),
+            code => Err(format!("a communicator for requests could not be made: error {code}")),
         }
     }
 
@@ -144,17 +172,19 @@ impl Requests {
         if code != SUCCESS {
             return code;
         }
-        self.start(process, collective, ours, prepared, (tag, false))
+        // SAFETY: the MPI library has stored a handle there.
+        let handle = unsafe { handle_at(request, self.flavour) };
+        self.start(process, collective, ours, prepared, (handle, tag, false))
     }
 
-    /// Begins a call whose receive is there, under that tag; whether the tag stays with a persistent request.
+    /// Begins a call whose receive is there: its handle and tag; whether the tag stays with a persistent request.
     fn start(
         &self,
         process: &Process,
         collective: Collective,
         ours: &Ours,
         prepared: Prepared,
-        (tag, is_persistent): (c_int, bool),
+        (handle, tag, is_persistent): (Word, c_int, bool),
     ) -> c_int {
         let (since, bytes) = (Instant::now(), prepared.call.bytes());
         let Prepared { call, mut kept } = prepared;
@@ -166,13 +196,14 @@ impl Requests {
             Ok(request) => {
                 let comm = ours.handle;
                 let outcome = None;
-                let pending = Pending { request, outcome, kept, comm, tag, is_persistent, collective, bytes, since };
+                let pending =
+                    Pending { request, handle, outcome, kept, comm, tag, is_persistent, collective, bytes, since };
                 self.pending.borrow_mut().push(pending);
                 PENDING.fetch_add(1, Ordering::Relaxed);
                 SUCCESS
             }
             Err(error) => {
-                self.complete(tag, is_persistent);
+                self.complete(tag, is_persistent, true);
                 process.errors.raise(ours.handle, &error)
             }
         }
@@ -204,10 +235,10 @@ impl Requests {
         let Some(persistent) = self.persistent.borrow().get(&handle).map(Rc::clone) else { return SUCCESS };
         let Persistent { collective, ours, prepare, tag } = &*persistent;
         match prepare(process, ours) {
-            Ok(prepared) => self.start(process, *collective, ours, prepared, (*tag, true)),
+            Ok(prepared) => self.start(process, *collective, ours, prepared, (handle, *tag, true)),
             Err(_) => {
                 // It could be prepared when it was made.
-                self.complete(*tag, true);
+                self.complete(*tag, true, true);
                 process.abi.err_other
             }
         }
@@ -215,6 +246,7 @@ impl Requests {
 
     /// Forgets the persistent collective of a handle, which the program frees.
     pub(crate) fn forget(&self, handle: Word) {
+        self.failed.borrow_mut().remove(&handle);
         if let Some(persistent) = self.persistent.borrow_mut().remove(&handle) {
             self.free_tags.borrow_mut().push(persistent.tag);
         }
@@ -228,9 +260,8 @@ impl Requests {
         }
     }
 
-    /// Goes on with every operation; gives the code of the first that has failed.
-    fn advance(&self, process: &Process) -> c_int {
-        let mut failed = SUCCESS;
+    /// Goes on with every operation.
+    fn advance(&self, process: &Process) {
         let mut place = 0;
         while place < self.pending.borrow().len() {
             let Some(tested) = self.pending.borrow_mut()[place].test() else {
@@ -242,27 +273,29 @@ impl Requests {
             if let (Ok(()), Kept::Packed(mut packed)) = (&tested, done.kept) {
                 packed.finish();
             }
-            self.complete(done.tag, done.is_persistent);
             match tested {
                 Ok(()) => {
+                    self.complete(done.tag, done.is_persistent, true);
                     if let Some(report) = &process.report {
                         report.taken(done.collective, done.bytes, done.since);
                     }
                 }
                 Err(error) => {
+                    self.complete(done.tag, done.is_persistent, false);
                     let code = process.errors.raise(done.comm, &error);
-                    failed = if failed == SUCCESS { code } else { failed };
+                    self.failed.borrow_mut().insert(done.handle, code);
+                    ANY_FAILED.store(true, Ordering::Relaxed);
                 }
             }
         }
-        failed
     }
 
-    /// Sends the message that completes the request of a tag.
-    fn complete(&self, tag: c_int, is_persistent: bool) {
+    /// Sends the message that completes the request of a tag, one that is too long if that is to be an error.
+    fn complete(&self, tag: c_int, is_persistent: bool, is_fine: bool) {
         let send = theirs!(c"PMPI_Send", Isend);
-        // SAFETY: no bytes are sent, to a receive of this rank that is there already, so this waits for nobody.
-        unsafe { send(ptr::null(), 0, self.byte, 0, tag, self.silent) };
+        let byte = 0_u8;
+        // SAFETY: a byte at most is sent, to a receive of this rank that is there already, so this waits for nobody.
+        unsafe { send((&raw const byte).cast(), c_int::from(!is_fine), self.byte, 0, tag, self.silent) };
         if !is_persistent {
             self.free_tags.borrow_mut().push(tag);
         }
@@ -279,4 +312,23 @@ impl Requests {
         // SAFETY: it was made in `new`, and nobody uses it any more; the MPI keeps it while a receive is posted.
         unsafe { (real().comm_free)(&raw mut self.silent) };
     }
+}
+
+/// Lets errors on a communicator go to who has called; gives the MPI's code.
+fn silence(comm: Word) -> c_int {
+    type Handler = extern "C" fn(*mut Word, *mut c_int);
+    extern "C" fn nothing(_comm: *mut Word, _code: *mut c_int) {}
+    let create = theirs!(c"PMPI_Comm_create_errhandler", unsafe extern "C" fn(Handler, *mut Word) -> c_int);
+    let set = theirs!(c"PMPI_Comm_set_errhandler", unsafe extern "C" fn(Word, Word) -> c_int);
+    let free = theirs!(c"PMPI_Errhandler_free", unsafe extern "C" fn(*mut Word) -> c_int);
+    let mut handler: Word = 0;
+    // SAFETY: there is room for a handle; what MPI passes besides, the function does not look at.
+    let mut code = unsafe { create(nothing, &raw mut handler) };
+    if code == SUCCESS {
+        // SAFETY: both were made above, and by the caller.
+        code = unsafe { set(comm, handler) };
+        // SAFETY: as above; the communicator keeps it.
+        unsafe { free(&raw mut handler) };
+    }
+    code
 }
