@@ -73,6 +73,11 @@ fn a_forked_child_keeps_what_came_to_the_place_of_freed_buffers() {
 }
 
 #[test]
+fn a_childs_forks_and_its_parents_do_not_take_each_others_word() {
+    ranks(1, "forked-side-by-side", "");
+}
+
+#[test]
 fn children_that_are_forked_while_buffers_are_registered_have_their_own() {
     ranks(1, "forked-meanwhile", "");
 }

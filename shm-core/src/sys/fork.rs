@@ -34,7 +34,8 @@ struct Shared {
     lock: AtomicBool,
     /// The fork under way has pages to replace; belongs to who has the lock.
     forking: AtomicBool,
-    /// Counts children that have their own pages; lies in memory that all children share.
+    /// 1 once the child has its own pages; lies in memory that parent and child share. Each parent has its own word, lest
+    /// the children of a child speak for it: null in a child, until it needs one.
     done: AtomicPtr<AtomicU32>,
     count: AtomicUsize,
     entries: [Entry; MOST],
@@ -176,7 +177,7 @@ fn has_handlers() -> bool {
     })
 }
 
-/// Makes the word that children count on.
+/// Makes the word by which this process's children report.
 fn prepare() -> bool {
     if !SHARED.done.load(Ordering::Acquire).is_null() {
         return true;
@@ -237,12 +238,14 @@ extern "C" fn in_child() {
             SHARED.all().for_each(|known| make_own(&known.range, &known));
         }
         SHARED.count.store(0, Ordering::Relaxed);
+        if let Some(done) = done() {
+            done.store(1, Ordering::Release);
+            futex::wake_all(done);
+        }
     }
+    // That word is the parent's: at forks of its own the child needs another.
+    SHARED.done.store(ptr::null_mut(), Ordering::Release);
     SHARED.unlock();
-    if let Some(done) = done() {
-        done.store(1, Ordering::Release);
-        futex::wake_all(done);
-    }
 }
 
 /// Gives the child pages of its own in place of `pages`, which are mapped from the file of `known`.

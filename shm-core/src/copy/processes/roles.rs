@@ -41,6 +41,9 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
     if role == "filtered" && exchange.rank() == exchange.size() - 1 {
         methods::forbid_kernel_copies();
     }
+    if role == "forked-side-by-side" {
+        forked::slow_children();
+    }
     let job = Rc::new(Job::together(&mut exchange, settings).unwrap());
     let mut rank = Rank { job: Rc::clone(&job), exchange };
     match role {
@@ -60,6 +63,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "no-room" => rank.no_room(),
         "interrupted" => rank.interrupted(),
         "forked-after-free" => rank.forked_after_free(),
+        "forked-side-by-side" => rank.forked_side_by_side(),
         "forked-meanwhile" => rank.forked_meanwhile(),
         "threaded" => rank.threaded(),
         "register-in-vain" => rank.register_in_vain(),
@@ -90,6 +94,13 @@ impl Pages {
     fn slice(&mut self) -> &mut [u8] {
         // SAFETY: the mapping lives as long as `self`, and the slice is its only use on this rank.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+
+    /// The word that they begin with.
+    #[allow(clippy::cast_ptr_alignment)] // the start of a page
+    fn first_word(&self) -> &AtomicU64 {
+        // SAFETY: the mapping lives as long as `self`; users of this word do not use the slice.
+        unsafe { &*self.start.cast() }
     }
 
     fn at(&self, offset: usize) -> *mut u8 {

@@ -1,12 +1,50 @@
 //! What a forked child sees of its parent's reachable memory.
 #![allow(unsafe_code)] // forks
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Pages, Rank, fill, pattern};
 use crate::copy::Access;
 use crate::memory::SharedVec;
-use crate::sys::pages::page_bytes;
+use crate::sys::fork::Still;
+use crate::sys::pages::{Mirror, page_bytes};
+
+/// Lets every child come to its pages late, so that other processes fork meanwhile. To be called before han begins:
+/// the C library keeps that order.
+pub(super) fn slow_children() {
+    extern "C" fn rest() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert!(crate::sys::fork::in_children(rest));
+}
+
+/// Puts `pages` under the handlers of fork, for a process that is no rank.
+fn protect(pages: &Pages) -> Option<Mirror> {
+    let start = pages.start.expose_provenance();
+    let range = start..start + pages.bytes;
+    let mirror = Mirror::new().ok()?;
+    let still = Still::begin();
+    // SAFETY: private pages of the role's, which nobody uses just now.
+    unsafe { mirror.take_in(range.clone()) }.ok()?;
+    still.protect(mirror.fd(), mirror.inode(), &[range]).then_some(mirror)
+}
+
+/// Forks children that look at `word`, which changes once `fork` has returned; true if all of them saw what it was.
+fn children_see_what_was(word: &AtomicU64, children: u64) -> bool {
+    (1..=children).all(|number| {
+        word.store(number, Ordering::Relaxed);
+        // SAFETY: the child reads a word and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(word.load(Ordering::Relaxed) != number)) };
+        }
+        word.store(0, Ordering::Relaxed);
+        let mut status = 1;
+        // SAFETY: the child's own id; the status is there to be written.
+        unsafe { libc::waitpid(child, &raw mut status, 0) == child && status == 0 }
+    })
+}
 
 impl Rank {
     /// The child of rank 0 writes to all that it has inherited.
@@ -74,6 +112,24 @@ impl Rank {
             unsafe { libc::_exit(i32::from(!kept)) };
         }
         super::reap(child);
+    }
+
+    /// A child with pages of its own forks at the same time as its parent.
+    pub(super) fn forked_side_by_side(&mut self) {
+        let (parents, childs) = (Pages::new(3), Pages::new(3));
+        self.register(parents.start, parents.bytes).unwrap();
+        // SAFETY: the child works on memory, forks, and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mirror = protect(&childs);
+            let well = mirror.is_some() && children_see_what_was(childs.first_word(), 100);
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!well)) };
+        }
+        let well = children_see_what_was(parents.first_word(), 100);
+        super::reap(child);
+        assert!(well);
+        self.unregister(parents.start).unwrap();
     }
 
     /// Children of another thread, made at any time, do not write to what is registered just then.
