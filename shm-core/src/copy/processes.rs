@@ -98,6 +98,11 @@ fn handlers_of_signals_may_write_to_pages_that_are_moved() {
 }
 
 #[test]
+fn handlers_of_signals_may_fork() {
+    ranks(1, "forked-by-handler", "");
+}
+
+#[test]
 fn pages_that_other_threads_may_use_stay_where_they_are() {
     ranks(1, "threaded", "");
 }

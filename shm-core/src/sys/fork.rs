@@ -7,11 +7,13 @@
 //! does not, and `vfork` and `posix_spawn` need not.
 //!
 //! Which pages these are the child asks the kernel: a range that was freed against the rules may be anybody's
-//! by now. While pages are moved nobody forks, and no handler of a signal runs ([`Still`]).
+//! by now. While pages are moved nobody forks, and no handler of a signal runs ([`Still`]); nor from before a fork until
+//! the child has its pages, as a handler may fork itself, and may write to pages that are not the child's yet.
 //!
 //! Handlers of `fork` belong to the process and cannot be given a value, hence the static here.
 #![allow(unsafe_code)] // replaces mappings of the child, and handlers of fork have no safe interface
 
+use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
@@ -26,7 +28,7 @@ use super::{affinity, futex, maps};
 /// Ranges of one process at one time.
 const MOST: usize = 1024;
 /// How long a parent waits for its child's copies: longer than a busy machine keeps a child from running, as until
-/// then both have the same pages.
+/// then both have the same pages. Its thread handles no signal meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Shared {
@@ -34,6 +36,8 @@ struct Shared {
     lock: AtomicBool,
     /// The fork under way has pages to replace; belongs to who has the lock.
     forking: AtomicBool,
+    /// What the fork under way holds the lock by; belongs to who has the lock.
+    still: UnsafeCell<Option<Still>>,
     /// 1 once the child has its own pages; lies in memory that parent and child share. Each parent has its own word, lest
     /// the children of a child speak for it: null in a child, until it needs one.
     done: AtomicPtr<AtomicU32>,
@@ -56,9 +60,13 @@ struct Known {
     inode: u64,
 }
 
+// SAFETY: only who has the lock accesses `still`; all else is atomic.
+unsafe impl Sync for Shared {}
+
 static SHARED: Shared = Shared {
     lock: AtomicBool::new(false),
     forking: AtomicBool::new(false),
+    still: UnsafeCell::new(None),
     done: AtomicPtr::new(ptr::null_mut()),
     count: AtomicUsize::new(0),
     entries: [const {
@@ -203,11 +211,19 @@ fn done() -> Option<&'static AtomicU32> {
 
 /// In the parent, before each fork.
 extern "C" fn before() {
-    SHARED.lock();
+    let still = Still::begin();
     SHARED.forking.store(SHARED.count.load(Ordering::Relaxed) > 0, Ordering::Relaxed);
     if let Some(done) = done() {
         done.store(0, Ordering::Relaxed);
     }
+    // SAFETY: this thread has just taken the lock.
+    unsafe { *SHARED.still.get() = Some(still) };
+}
+
+/// Ends what [`before`] has begun, in the parent and in the child.
+fn end() {
+    // SAFETY: `before` has taken the lock in this thread, or in the one that the child's is a copy of.
+    drop(unsafe { (*SHARED.still.get()).take() });
 }
 
 /// In the parent, after each fork: nobody may write to the shared pages until the child has its copies.
@@ -221,7 +237,7 @@ extern "C" fn in_parent() {
             futex::wait(done, 0, PATIENCE);
         }
     }
-    SHARED.unlock();
+    end();
 }
 
 /// In the child, before its `fork` returns.
@@ -245,7 +261,7 @@ extern "C" fn in_child() {
     }
     // That word is the parent's: at forks of its own the child needs another.
     SHARED.done.store(ptr::null_mut(), Ordering::Release);
-    SHARED.unlock();
+    end();
 }
 
 /// Gives the child pages of its own in place of `pages`, which are mapped from the file of `known`.

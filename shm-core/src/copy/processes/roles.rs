@@ -64,6 +64,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "interrupted" => rank.interrupted(),
         "forked-after-free" => rank.forked_after_free(),
         "forked-side-by-side" => rank.forked_side_by_side(),
+        "forked-by-handler" => rank.forked_by_handler(),
         "forked-meanwhile" => rank.forked_meanwhile(),
         "threaded" => rank.threaded(),
         "register-in-vain" => rank.register_in_vain(),

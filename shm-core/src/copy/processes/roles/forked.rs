@@ -1,7 +1,9 @@
 //! What a forked child sees of its parent's reachable memory.
 #![allow(unsafe_code)] // forks
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 use super::{Pages, Rank, fill, pattern};
 use crate::copy::Access;
@@ -44,6 +46,63 @@ fn children_see_what_was(word: &AtomicU64, children: u64) -> bool {
         // SAFETY: the child's own id; the status is there to be written.
         unsafe { libc::waitpid(child, &raw mut status, 0) == child && status == 0 }
     })
+}
+
+/// Signals that have been handled, once on a page that is replaced in children and once in ordinary memory.
+static ON_PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+/// Children that have not seen what they should.
+static WRONG: AtomicU64 = AtomicU64::new(0);
+
+/// Whether this thread holds back the one signal that it should.
+fn mask_is_kept() -> bool {
+    let mask = SigSet::thread_get_mask();
+    mask.is_ok_and(|mask| mask.contains(Signal::SIGUSR2) && !mask.contains(Signal::SIGUSR1))
+}
+
+/// Forks a child that looks whether it has the memory and the mask of this moment.
+fn fork_to_look() {
+    // SAFETY: the child reads memory, asks for its mask, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a word of the role's page, which is mapped until all children are gone.
+        let on_page = unsafe { &*ON_PAGE.load(Ordering::Relaxed) }.load(Ordering::Relaxed);
+        let well = on_page == HANDLED.load(Ordering::Relaxed) && mask_is_kept();
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!well)) };
+    }
+}
+
+/// Waits for a child, as `options` say; false if there is none.
+fn reap_any(options: libc::c_int) -> bool {
+    let mut status = 0;
+    // SAFETY: the status is there to be written.
+    let any = unsafe { libc::waitpid(-1, &raw mut status, options) } > 0;
+    WRONG.fetch_add(u64::from(any && status != 0), Ordering::Relaxed);
+    any
+}
+
+/// Forks often, and once more in the handler of each of the first children's ends; true if all was well.
+fn handler_forks() -> nix::Result<bool> {
+    extern "C" fn again(_: libc::c_int) {
+        // SAFETY: as in `fork_to_look`.
+        unsafe { &*ON_PAGE.load(Ordering::Relaxed) }.fetch_add(1, Ordering::Relaxed);
+        if HANDLED.fetch_add(1, Ordering::Relaxed) < 300 {
+            fork_to_look();
+        }
+        while reap_any(libc::WNOHANG) {}
+    }
+    let pages = Pages::new(3);
+    ON_PAGE.store(std::ptr::from_ref(pages.first_word()).cast_mut(), Ordering::Relaxed);
+    let Some(_mirror) = protect(&pages) else { return Ok(false) };
+    SigSet::from(Signal::SIGUSR2).thread_block()?;
+    // SAFETY: the handler accesses atomics, forks and waits.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::Handler(again)) }?;
+    (0..300).for_each(|_| fork_to_look());
+    // SAFETY: no handler any more.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    while reap_any(0) {}
+    Ok(WRONG.load(Ordering::Relaxed) == 0 && HANDLED.load(Ordering::Relaxed) > 0 && mask_is_kept())
 }
 
 impl Rank {
@@ -130,6 +189,21 @@ impl Rank {
         super::reap(child);
         assert!(well);
         self.unregister(parents.start).unwrap();
+    }
+
+    /// A handler of signals forks and writes to a page that children get a copy of, whatever it has interrupted, a fork
+    /// too. In a child, which has one thread: of several, the C library does not let a handler fork at any time.
+    pub(super) fn forked_by_handler(&mut self) {
+        // SAFETY: the child works on memory, handles signals, forks, and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends a child that hangs.
+            unsafe { libc::alarm(60) };
+            let well = handler_forks().unwrap_or(false);
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!well)) };
+        }
+        super::reap(child);
     }
 
     /// Children of another thread, made at any time, do not write to what is registered just then.
