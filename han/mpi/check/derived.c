@@ -32,6 +32,23 @@ static void check_and_free(const char *name, MPI_Datatype type) {
     MPI_Type_free(&type);
 }
 
+/* Types of Fortran's kinds are predefined, though they have no names: whoever takes a type apart may not free them. */
+static void check_kinds(void) {
+    MPI_Datatype kinds[3], type;
+    MPI_Type_create_f90_real(6, 30, &kinds[0]);
+    MPI_Type_create_f90_complex(6, 30, &kinds[1]);
+    MPI_Type_create_f90_integer(9, &kinds[2]);
+    for (int i = 0; i < 3; i++) {
+        for (int again = 0; again < 3; again++) {
+            MPI_Type_contiguous(4, kinds[i], &type);
+            check_and_free("contiguous of a kind of Fortran's", type);
+        }
+        MPI_Type_dup(kinds[i], &type);
+        check_and_free("dup of a kind of Fortran's", type);
+        for (int root = 0; root < ranks; root++) check_type("kind of Fortran's", kinds[i], 5, root);
+    }
+}
+
 static void check_all_types(void) {
     MPI_Datatype type, inner;
     MPI_Type_contiguous(7, MPI_INT, &type);
@@ -66,6 +83,7 @@ static void check_all_types(void) {
     }
     MPI_Type_create_hvector(3, 1, sizeof(int), MPI_INT, &type);
     check_and_free("dense hvector", type);
+    check_kinds();
 }
 
 /* MPI compares signatures: 4 x 3 ints are 12 ints. */

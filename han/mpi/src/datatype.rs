@@ -63,11 +63,7 @@ struct Predefined {
 impl Datatypes {
     pub(crate) fn new(abi: &Abi) -> Self {
         let entry = |&(handle, kind): &(Word, Kind)| (handle, Predefined { kind, layout: OnceCell::new() });
-        Self {
-            known: Table::new(abi.datatypes.iter().map(entry)),
-            null: abi.datatype_null,
-            derived: Derived::new(abi.combiner_named),
-        }
+        Self { known: Table::new(abi.datatypes.iter().map(entry)), null: abi.datatype_null, derived: Derived::new(abi) }
     }
 
     /// Whether it is one of the MPI's own, which nobody can free.

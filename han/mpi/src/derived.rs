@@ -6,9 +6,10 @@
 #![allow(unsafe_code)] // Calls the MPI library, which calls back.
 
 use std::ffi::{c_int, c_void};
+use std::ops::RangeInclusive;
 use std::ptr;
 
-use crate::abi::Word;
+use crate::abi::{Abi, Word};
 use crate::real::{Real, SUCCESS, real};
 
 /// What is known of derived datatypes.
@@ -16,6 +17,7 @@ pub(crate) struct Derived {
     keyval: Option<c_int>,
     /// `MPI_COMBINER_NAMED`; duplicates have the next number, contiguous types that after it.
     combiner_named: c_int,
+    combiners_f90: RangeInclusive<c_int>,
 }
 
 /// Values of the attribute.
@@ -33,11 +35,11 @@ extern "C" fn freed(_: Word, _: c_int, _: *mut c_void, _: *mut c_void) -> c_int 
 }
 
 impl Derived {
-    pub(crate) fn new(combiner_named: c_int) -> Self {
+    pub(crate) fn new(abi: &Abi) -> Self {
         let extra = ptr::null_mut();
         // SAFETY: MPI is initialised, and the functions have the types that it asks for.
         let keyval = Real::number(|keyval| unsafe { (real().type_create_keyval)(copy, freed, keyval, extra) });
-        Self { keyval, combiner_named }
+        Self { keyval, combiner_named: abi.combiner_named, combiners_f90: abi.combiners_f90.clone() }
     }
 
     /// Whether the elements of a derived datatype are repetitions of a predefined one that `is_contiguous`.
@@ -73,11 +75,17 @@ impl Derived {
             return false;
         }
         let repeats = self.repeats(inner[0], is_contiguous);
-        if combiner_of(inner[0]).is_some_and(|of| of != self.combiner_named) {
+        if combiner_of(inner[0]).is_some_and(|of| !self.is_predefined(of)) {
             // SAFETY: what is not predefined was made for this question.
             unsafe { (real().type_free)(inner.as_mut_ptr()) };
         }
         repeats
+    }
+
+    /// Whether nobody may free what that combiner made. The types of Fortran's kinds are predefined though they have no
+    /// names.
+    fn is_predefined(&self, combiner: c_int) -> bool {
+        combiner == self.combiner_named || self.combiners_f90.contains(&combiner)
     }
 }
 

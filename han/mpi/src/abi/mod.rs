@@ -8,6 +8,7 @@ mod openmpi;
 mod standard;
 
 use std::ffi::{CStr, c_int};
+use std::ops::RangeInclusive;
 
 use han::Operator;
 
@@ -79,6 +80,8 @@ pub(crate) struct Abi {
     pub(crate) err_other: c_int,
     /// `MPI_COMBINER_NAMED`.
     pub(crate) combiner_named: c_int,
+    /// `MPI_COMBINER_F90_REAL`, `_COMPLEX` and `_INTEGER`.
+    pub(crate) combiners_f90: RangeInclusive<c_int>,
     pub(crate) datatypes: Vec<(Word, Kind)>,
     pub(crate) operators: Vec<(Word, Operator)>,
 }

@@ -17,6 +17,7 @@ pub(super) fn abi() -> Abi {
         thread_multiple: 3,
         err_other: 15,
         combiner_named: 1,
+        combiners_f90: 15..=17,
         datatypes: DATATYPES.to_vec(),
         operators: OPERATORS.to_vec(),
     }

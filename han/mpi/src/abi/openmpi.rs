@@ -22,6 +22,7 @@ pub(super) fn abi() -> Abi {
         thread_multiple: 3,
         err_other: 16,
         combiner_named: 0,
+        combiners_f90: 14..=16,
         datatypes: addresses(DATATYPES),
         operators: addresses(OPERATORS),
     }

@@ -17,6 +17,7 @@ pub(super) fn abi() -> Abi {
         thread_multiple: 4096,
         err_other: 16,
         combiner_named: 101,
+        combiners_f90: 113..=115,
         datatypes: DATATYPES.to_vec(),
         operators: OPERATORS.to_vec(),
     }
