@@ -1,4 +1,4 @@
-/* The forms with MPI_Count: all kinds, blocking, non-blocking and persistent. */
+/* The forms with MPI_Count: all kinds, blocking, non-blocking and persistent, and datatypes made by them. */
 #include "check.h"
 
 #if HAS_LARGE_COUNTS
@@ -79,6 +79,38 @@ static void check_operator(void) {
     MPI_Op_free(&op);
 }
 
+/* Two elements of `ints` ints, every one of `step`. */
+static void check_type(const char *name, MPI_Datatype type, int ints, int step) {
+    MPI_Type_commit(&type);
+    for (int root = 0; root < ranks; root++) {
+        give(root);
+        MPI_Bcast(input, 2, type, root, MPI_COMM_WORLD);
+        for (int i = 0; i < COUNT; i++) {
+            int comes = i < 2 * ints * step && i % step == 0;
+            expect(input[i] == element(comes ? root : rank, i, root), "%s: element %d is %d", name, i, input[i]);
+        }
+    }
+    MPI_Type_free(&type);
+}
+
+static void check_types(void) {
+    MPI_Datatype type, inner, spread;
+    MPI_Type_contiguous_c(300, MPI_INT, &type);
+    check_type("contiguous_c", type, 300, 1);
+    MPI_Type_contiguous_c(30, MPI_INT, &inner);
+    MPI_Type_contiguous(10, inner, &type);
+    check_type("contiguous of contiguous_c", type, 300, 1);
+    MPI_Type_contiguous_c(5, inner, &type);
+    check_type("contiguous_c of contiguous_c", type, 150, 1);
+    MPI_Type_dup(inner, &type);
+    check_type("dup of contiguous_c", type, 30, 1);
+    MPI_Type_free(&inner);
+    MPI_Type_vector_c(100, 1, 2, MPI_INT, &spread);
+    MPI_Type_create_resized_c(spread, 0, 200 * sizeof(int), &type);
+    MPI_Type_free(&spread);
+    check_type("vector_c", type, 100, 2);
+}
+
 int main(int argc, char **argv) {
     start(&argc, &argv);
     for (int root = 0; root < ranks; root++) {
@@ -86,6 +118,7 @@ int main(int argc, char **argv) {
         check_requests(root);
     }
     check_operator();
+    check_types();
     return finish();
 }
 #else

@@ -59,25 +59,19 @@ impl Derived {
     }
 
     fn repeats(&self, handle: Word, is_contiguous: &impl Fn(Word) -> bool) -> bool {
-        let Some((combiner, integers)) = combiner(handle) else { return false };
-        if combiner == self.combiner_named {
+        let Some(made) = Made::of(handle) else { return false };
+        if made.combiner == self.combiner_named {
             return is_contiguous(handle);
         }
         // A duplicate is made of a datatype, a contiguous one of a number and a datatype.
-        if combiner != self.combiner_named + 1 && combiner != self.combiner_named + 2 {
+        if made.combiner != self.combiner_named + 1 && made.combiner != self.combiner_named + 2 {
             return false;
         }
-        let (mut numbers, mut addresses, mut inner) = ([0; 1], [0; 1], [0; 1]);
-        let (numbers, addresses, of) = (numbers.as_mut_ptr(), addresses.as_mut_ptr(), inner.as_mut_ptr());
-        // SAFETY: there is room for as much as `combiner` told: at most one number, no address, one datatype.
-        let code = unsafe { (real().type_get_contents)(handle, integers, 0, 1, numbers, addresses, of) };
-        if code != SUCCESS {
-            return false;
-        }
-        let repeats = self.repeats(inner[0], is_contiguous);
-        if combiner_of(inner[0]).is_some_and(|of| !self.is_predefined(of)) {
+        let Some(mut inner) = made.inner(handle) else { return false };
+        let repeats = self.repeats(inner, is_contiguous);
+        if Made::of(inner).is_some_and(|made| !self.is_predefined(made.combiner)) {
             // SAFETY: what is not predefined was made for this question.
-            unsafe { (real().type_free)(inner.as_mut_ptr()) };
+            unsafe { (real().type_free)(&raw mut inner) };
         }
         repeats
     }
@@ -98,15 +92,49 @@ impl Drop for Derived {
     }
 }
 
-fn combiner_of(handle: Word) -> Option<c_int> {
-    Some(combiner(handle)?.0)
+/// How a datatype was made.
+struct Made {
+    combiner: c_int,
+    /// Of how many numbers of type `int`.
+    integers: c_int,
+    /// Of how many of type `MPI_Count`.
+    counts: i64,
 }
 
-/// How a datatype was made, and of how many numbers.
-fn combiner(handle: Word) -> Option<(c_int, c_int)> {
-    let (mut integers, mut addresses, mut datatypes, mut combiner) = (0, 0, 0, 0);
-    let (numbers, of) = ((&raw mut integers, &raw mut addresses), &raw mut datatypes);
-    // SAFETY: the handle is a datatype, and there is room for four numbers.
-    let code = unsafe { (real().type_get_envelope)(handle, numbers.0, numbers.1, of, &raw mut combiner) };
-    (code == SUCCESS).then_some((combiner, integers))
+impl Made {
+    fn of(handle: Word) -> Option<Self> {
+        // The older function must not be asked of datatypes that were made with counts.
+        let Some(envelope) = real().type_get_envelope_c else { return Self::without_counts(handle) };
+        let (mut integers, mut addresses, mut counts, mut datatypes, mut combiner) = (0, 0, 0, 0, 0);
+        let (numbers, of) = ((&raw mut integers, &raw mut addresses, &raw mut counts), &raw mut datatypes);
+        // SAFETY: the handle is a datatype, and there is room for five numbers.
+        let code = unsafe { envelope(handle, numbers.0, numbers.1, numbers.2, of, &raw mut combiner) };
+        let integers = c_int::try_from(integers).ok()?;
+        (code == SUCCESS).then_some(Self { combiner, integers, counts })
+    }
+
+    /// The same by a library that cannot make any with counts.
+    fn without_counts(handle: Word) -> Option<Self> {
+        let (mut integers, mut addresses, mut datatypes, mut combiner) = (0, 0, 0, 0);
+        let (numbers, of) = ((&raw mut integers, &raw mut addresses), &raw mut datatypes);
+        // SAFETY: the handle is a datatype, and there is room for four numbers.
+        let code = unsafe { (real().type_get_envelope)(handle, numbers.0, numbers.1, of, &raw mut combiner) };
+        (code == SUCCESS).then_some(Self { combiner, integers, counts: 0 })
+    }
+
+    /// What the datatype was made of, if that was a datatype and at most one number.
+    fn inner(&self, handle: Word) -> Option<Word> {
+        let (mut numbers, mut addresses, mut counts, mut inner) = ([0; 1], [0; 1], [0; 1], [0; 1]);
+        let (integers, addresses, of) = (numbers.as_mut_ptr(), addresses.as_mut_ptr(), inner.as_mut_ptr());
+        let code = match real().type_get_contents_c {
+            Some(contents) if self.counts > 0 => {
+                let (most, counts) = (self.counts, counts.as_mut_ptr());
+                // SAFETY: there is room for as much as is told of it: one number, no address, one datatype.
+                unsafe { contents(handle, self.integers.into(), 0, most, 1, integers, addresses, counts, of) }
+            }
+            // SAFETY: as above.
+            _ => unsafe { (real().type_get_contents)(handle, self.integers, 0, 1, integers, addresses, of) },
+        };
+        (code == SUCCESS).then_some(inner[0])
+    }
 }

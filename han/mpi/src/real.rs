@@ -23,11 +23,12 @@ pub(crate) type Free = extern "C" fn(*mut c_void) -> c_int;
 pub(crate) type Cancel = extern "C" fn(*mut c_void, c_int) -> c_int;
 
 macro_rules! functions {
-    ($($field:ident = $name:literal ($($argument:ty),*);)*) => {
-        /// Functions of the MPI library; all return an MPI error code.
+    ($($field:ident = $name:literal ($($argument:ty),*);)*
+     $(? $newer:ident = $newer_name:literal ($($newer_argument:ty),*);)*) => {
+        /// Functions of the MPI library; all return an MPI error code. Those with a question mark, not every one has.
         pub(crate) struct Real {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
-            abi_get_version: Option<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>,
+            $(pub(crate) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> c_int>,)*
         }
 
         impl Real {
@@ -38,8 +39,10 @@ macro_rules! functions {
                         // registers in every binary interface.
                         $field: unsafe { function($name) }.ok_or($name)?,
                     )*
-                    // SAFETY: as above.
-                    abi_get_version: unsafe { function(c"PMPI_Abi_get_version") },
+                    $(
+                        // SAFETY: as above.
+                        $newer: unsafe { function($newer_name) },
+                    )*
                 })
             }
         }
@@ -87,6 +90,10 @@ functions! {
     reduce_local = c"PMPI_Reduce_local" (Input, Output, c_int, Word, Word);
     barrier = c"PMPI_Barrier" (Word);
     allgather = c"PMPI_Allgather" (Input, c_int, Word, Output, c_int, Word, Word);
+    ? abi_get_version = c"PMPI_Abi_get_version" (*mut c_int, *mut c_int);
+    ? type_get_envelope_c = c"PMPI_Type_get_envelope_c" (Word, *mut i64, *mut i64, *mut i64, *mut i64, *mut c_int);
+    ? type_get_contents_c = c"PMPI_Type_get_contents_c"
+        (Word, i64, i64, i64, i64, *mut c_int, *mut isize, *mut i64, *mut Word);
 }
 
 /// `MPI_SUCCESS`, in every binary interface.
