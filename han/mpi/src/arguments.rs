@@ -13,7 +13,7 @@ use han::{Call, Datatype, Op};
 use crate::abi::{Flavour, Word};
 use crate::datatype::Layout;
 use crate::operator::Applied;
-use crate::packed::Packed;
+use crate::packed::{self, Packed};
 use crate::process::{Ours, Process};
 use crate::rules::Why;
 
@@ -86,9 +86,13 @@ pub(crate) fn bcast(
     if buffer.addr() == process.abi.in_place {
         return Err(Why::Arguments);
     }
+    // Whether or not this rank's elements have gaps: another's may.
+    if !packed::can_pack(bytes) {
+        return Err(Why::Length);
+    }
     if !layout.is_contiguous {
         let is_root = root == ours.communicator.rank();
-        let mut packed = Packed::new(buffer, count, layout.size, datatype, ours.handle, is_root)?;
+        let mut packed = Packed::new(buffer, count, layout.size, datatype, ours.handle, is_root);
         // SAFETY: the copy has that many bytes, and is kept until the call has completed.
         let call = unsafe { Call::bcast_raw(packed.address(), bytes, Datatype::Byte, root) };
         return Ok(Prepared { call, kept: Kept::Packed(packed) });

@@ -7,7 +7,7 @@ use han::{Datatype, Operator};
 
 use crate::abi::{Abi, Kind, Word};
 use crate::derived::Derived;
-use crate::real::{Real, SUCCESS, real};
+use crate::real::{SUCCESS, real};
 
 /// How the elements of a datatype lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,9 +130,10 @@ fn kernels(kind: Kind, size: usize) -> Option<Datatype> {
 }
 
 fn size(handle: Word) -> Option<usize> {
+    let mut size = 0;
     // SAFETY: the handle is the program's, or one that the library has defined; there is room for the answer.
-    let size = Real::number(|size| unsafe { (real().type_size)(handle, size) })?;
-    usize::try_from(size).ok()
+    let code = unsafe { (real().type_size)(handle, &raw mut size) };
+    if code == SUCCESS { usize::try_from(size).ok() } else { None }
 }
 
 /// Lower bound, and bytes from one element to the next.

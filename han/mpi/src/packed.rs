@@ -6,15 +6,12 @@ use std::ptr;
 
 use crate::abi::Word;
 use crate::real::{SUCCESS, real, theirs};
-use crate::rules::Why;
 
 /// A vector of elements and its copy without gaps.
 pub(crate) struct Packed {
     copy: Vec<u8>,
     elements: *mut u8,
-    /// Bytes of data in an element.
-    size: usize,
-    extent: isize,
+    count: usize,
     datatype: Word,
     comm: Word,
     is_root: bool,
@@ -83,38 +80,23 @@ impl Drop for Held {
     }
 }
 
-/// Most bytes that are packed by one call: its numbers are of type `int`.
-const MOST_BYTES: usize = 1 << 30;
+/// Whether the library packs that many bytes: older ones have numbers of type `int` alone, for elements as well.
+pub(crate) fn can_pack(bytes: usize) -> bool {
+    bytes <= c_int::MAX as usize || (real().pack_c.is_some() && real().unpack_c.is_some())
+}
 
 impl Packed {
-    /// The copy of `count` elements, filled at the root.
-    pub(crate) fn new(
-        elements: *mut u8,
-        count: usize,
-        size: usize,
-        datatype: Word,
-        comm: Word,
-        is_root: bool,
-    ) -> Result<Self, Why> {
-        let (mut lower, mut extent) = (0, 0);
-        // SAFETY: the size of the datatype is known, so it is one; there is room for two numbers.
-        if unsafe { (real().type_get_extent)(datatype, &raw mut lower, &raw mut extent) } != SUCCESS {
-            return Err(Why::Arguments);
-        }
+    /// The copy of `count` elements of `size` bytes of data, filled at the root.
+    pub(crate) fn new(elements: *mut u8, count: usize, size: usize, datatype: Word, comm: Word, is_root: bool) -> Self {
         let copy = vec![0; count * size];
-        let mut packed = Self { copy, elements, size, extent, datatype, comm, is_root, held: None };
+        let mut packed = Self { copy, elements, count, datatype, comm, is_root, held: None };
         if elements.is_null() {
             packed.leave_bottom();
         }
         if is_root {
-            packed.each(|elements, count, part, bytes, datatype, comm| {
-                let mut position = 0;
-                let part = part.cast();
-                // SAFETY: the MPI caller vouches for the elements, and `part` has the bytes of their data.
-                unsafe { (real().pack)(elements.cast(), count, datatype, part, bytes, &raw mut position, comm) }
-            });
+            packed.pack();
         }
-        Ok(packed)
+        packed
     }
 
     /// Describes elements whose addresses are in their datatype by their address: MPICH 4.0 packs nothing from
@@ -145,27 +127,37 @@ impl Packed {
     /// Puts what has come into the elements; not at the root.
     pub(crate) fn finish(&mut self) {
         if !self.is_root {
-            self.each(|elements, count, part, bytes, datatype, comm| {
-                let mut position = 0;
-                let part = part.cast_const().cast();
-                // SAFETY: as above.
-                unsafe { (real().unpack)(part, bytes, &raw mut position, elements.cast(), count, datatype, comm) }
-            });
+            self.unpack();
         }
     }
 
-    /// Does `work` with successive elements and their part of the copy; what it returns is the MPI's to have reported.
-    fn each(&mut self, work: impl Fn(*mut u8, c_int, *mut u8, c_int, Word, Word) -> c_int) {
-        let at_once = (MOST_BYTES / self.size).clamp(1, c_int::MAX as usize);
-        let mut elements = self.elements;
-        for part in self.copy.chunks_mut(at_once * self.size) {
-            let count = part.len() / self.size;
-            let (numbers, bytes) = (c_int::try_from(count), c_int::try_from(part.len()));
-            let (Ok(number), Ok(bytes)) = (numbers, bytes) else { return };
-            if work(elements, number, part.as_mut_ptr(), bytes, self.datatype, self.comm) != SUCCESS {
-                return;
-            }
-            elements = elements.wrapping_offset(self.extent.wrapping_mul(count.cast_signed()));
+    /// Fills the copy; if that is an error, the MPI has reported it.
+    fn pack(&mut self) {
+        let Self { elements, count, datatype, comm, .. } = *self;
+        let (elements, copy, bytes) = (elements.cast_const().cast(), self.copy.as_mut_ptr().cast(), self.copy.len());
+        if let Some(pack) = real().pack_c {
+            let mut position = 0;
+            // SAFETY: the MPI caller vouches for the elements, and the copy has the bytes of their data.
+            unsafe { pack(elements, count as i64, datatype, copy, bytes as i64, &raw mut position, comm) };
+        } else if let (Ok(count), Ok(bytes)) = (c_int::try_from(count), c_int::try_from(bytes)) {
+            let mut position = 0;
+            // SAFETY: as above.
+            unsafe { (real().pack)(elements, count, datatype, copy, bytes, &raw mut position, comm) };
+        }
+    }
+
+    /// Fills the elements, likewise.
+    fn unpack(&self) {
+        let Self { elements, count, datatype, comm, .. } = *self;
+        let (elements, copy, bytes) = (elements.cast(), self.copy.as_ptr().cast(), self.copy.len());
+        if let Some(unpack) = real().unpack_c {
+            let mut position = 0;
+            // SAFETY: as above.
+            unsafe { unpack(copy, bytes as i64, &raw mut position, elements, count as i64, datatype, comm) };
+        } else if let (Ok(count), Ok(bytes)) = (c_int::try_from(count), c_int::try_from(bytes)) {
+            let mut position = 0;
+            // SAFETY: as above.
+            unsafe { (real().unpack)(copy, bytes, &raw mut position, elements, count, datatype, comm) };
         }
     }
 }

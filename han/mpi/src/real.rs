@@ -73,7 +73,7 @@ functions! {
     grequest_start = c"PMPI_Grequest_start" (Query, Free, Cancel, *mut c_void, *mut Word);
     grequest_complete = c"PMPI_Grequest_complete" (Word);
     test = c"PMPI_Test" (*mut Word, *mut c_int, *mut c_void);
-    type_size = c"PMPI_Type_size" (Word, *mut c_int);
+    type_size = c"PMPI_Type_size_x" (Word, *mut i64);
     type_get_extent = c"PMPI_Type_get_extent" (Word, *mut isize, *mut isize);
     type_get_true_extent = c"PMPI_Type_get_true_extent" (Word, *mut isize, *mut isize);
     type_create_keyval = c"PMPI_Type_create_keyval" (CopyAttribute, DeleteAttribute, *mut c_int, *mut c_void);
@@ -94,6 +94,8 @@ functions! {
     ? type_get_envelope_c = c"PMPI_Type_get_envelope_c" (Word, *mut i64, *mut i64, *mut i64, *mut i64, *mut c_int);
     ? type_get_contents_c = c"PMPI_Type_get_contents_c"
         (Word, i64, i64, i64, i64, *mut c_int, *mut isize, *mut i64, *mut Word);
+    ? pack_c = c"PMPI_Pack_c" (Input, i64, Word, Output, i64, *mut i64, Word);
+    ? unpack_c = c"PMPI_Unpack_c" (Input, i64, *mut i64, Output, i64, Word, Word);
 }
 
 /// `MPI_SUCCESS`, in every binary interface.

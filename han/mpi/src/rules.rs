@@ -36,6 +36,8 @@ pub(crate) enum Why {
     Arguments,
     /// A datatype that cannot be reduced here.
     Datatype,
+    /// More bytes than the MPI can pack for a rank whose elements have gaps.
+    Length,
     /// An operator that is not defined for the datatype here.
     Operator,
     /// The MPI is faster, as was measured, or the user says so.
@@ -44,7 +46,7 @@ pub(crate) enum Why {
 
 impl Why {
     /// All of them, with their words in the report.
-    pub(crate) const ALL: [(Self, &'static str); 10] = [
+    pub(crate) const ALL: [(Self, &'static str); 11] = [
         (Self::Intercommunicator, "intercommunicator"),
         (Self::OneRank, "one rank"),
         (Self::OtherWorld, "ranks of several worlds"),
@@ -53,6 +55,7 @@ impl Why {
         (Self::Empty, "no data"),
         (Self::Arguments, "arguments"),
         (Self::Datatype, "datatype"),
+        (Self::Length, "length"),
         (Self::Operator, "operator"),
         (Self::Rule, "rule"),
     ];
