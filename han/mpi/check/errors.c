@@ -75,6 +75,17 @@ static void non_blocking(void) {
     good_call();
 }
 
+#if HAS_PERSISTENT
+/* What is wrong with a request that is not made is its communicator's matter, not MPI_COMM_WORLD's. */
+static void persistent(MPI_Comm comm) {
+    int a[4] = {1, 2, 3, 4};
+    MPI_Request request = MPI_REQUEST_NULL;
+    TRY(MPI_Bcast_init(a, 1, MPI_DATATYPE_NULL, 0, comm, MPI_INFO_NULL, &request));
+    TRY(MPI_Bcast_init(a, -1, MPI_INT, 0, comm, MPI_INFO_NULL, &request));
+    TRY(MPI_Bcast_init(a, 1, MPI_INT, ranks, comm, MPI_INFO_NULL, &request));
+}
+#endif
+
 int main(int argc, char **argv) {
     start(&argc, &argv);
     MPI_Errhandler own, before;
@@ -87,6 +98,9 @@ int main(int argc, char **argv) {
         blocking();
         if (!is_mpich()) doubtful();
         non_blocking();
+#if HAS_PERSISTENT
+        persistent(MPI_COMM_WORLD);
+#endif
     }
     MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
     expect(before == own, "the program's error handler is no longer there");
@@ -97,8 +111,12 @@ int main(int argc, char **argv) {
     MPI_Comm_dup(MPI_COMM_WORLD, &copied);
     int value = 0;
     TRY(MPI_Bcast(&value, 1, MPI_INT, ranks, copied));
-    MPI_Comm_free(&copied);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    TRY(MPI_Bcast(&value, 1, MPI_DATATYPE_NULL, 0, copied));
+#if HAS_PERSISTENT
+    persistent(copied);
+#endif
+    MPI_Comm_free(&copied);
     good_call();
     return finish();
 }

@@ -3,6 +3,7 @@
 //! Making one may wait for others, as all ranks make it, so the communicator is joined by it if it was not.
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
+use std::cell::OnceCell;
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Word;
@@ -40,8 +41,15 @@ fn make(
     })?
 }
 
-fn is_derived(datatype: Word) -> bool {
-    gate::inside(|process| !process.datatypes.is_predefined(process.abi.flavour.word(datatype))).unwrap_or(false)
+/// Keeps a datatype that calls can be made of: the program may free it as soon as the request is made.
+fn hold(process: &Process, datatype: Word, held: &OnceCell<Held>) {
+    let is_predefined = process.datatypes.is_predefined(process.abi.flavour.word(datatype));
+    if held.get().is_none()
+        && !is_predefined
+        && let Some(copy) = Held::new(datatype)
+    {
+        held.get_or_init(|| copy);
+    }
 }
 
 export! {
@@ -63,11 +71,12 @@ macro_rules! persistent {
         fn $bcast, $pbcast(
             buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word, info: Word, request: *mut Word
         ) {
-            // The program may free the datatype as soon as the request is made.
-            let held = is_derived(datatype).then(|| Held::new(datatype)).flatten();
+            let held = OnceCell::new();
             let prepare = move |process: &Process, ours: &Ours| {
-                let datatype = held.as_ref().map_or(datatype, |held| held.0);
-                arguments::bcast(process, ours, buffer.cast(), i64::from(count), datatype, root)
+                let now = held.get().map_or(datatype, |held: &Held| held.0);
+                let prepared = arguments::bcast(process, ours, buffer.cast(), i64::from(count), now, root)?;
+                hold(process, datatype, &held);
+                Ok(prepared)
             };
             match make(Collective::Bcast, comm, request, prepare) {
                 Some(code) => code,
