@@ -23,13 +23,20 @@ const TESTS: u32 = 64;
 
 /// Calls `test` until it sets its flag or fails; everything under way here goes on. Gives the code to return.
 pub(crate) fn until(mut test: impl FnMut(Number) -> c_int) -> c_int {
+    let mut failed = SUCCESS;
     loop {
         for _ in 0..TESTS {
-            request::advance();
+            let code = request::advance();
+            if failed == SUCCESS {
+                failed = code;
+            }
             let mut flag = 0;
             let code = test(&raw mut flag);
-            if code != SUCCESS || flag != 0 {
+            if code != SUCCESS {
                 return code;
+            }
+            if flag != 0 {
+                return failed;
             }
             spin_loop();
         }
@@ -37,15 +44,9 @@ pub(crate) fn until(mut test: impl FnMut(Number) -> c_int) -> c_int {
     }
 }
 
-/// Completes one request by `complete`: if it is one of a collective that has failed, that has a code of its own.
-///
-/// # Safety
-/// There is a handle at `request`.
-unsafe fn completing(request: Request, complete: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: as the caller vouches. Afterwards it is another one.
-    let failure = unsafe { request::failure_of(request) };
-    let code = complete();
-    if code == SUCCESS { code } else { failure.unwrap_or(code) }
+/// What a test that succeeded returns if going on has `failed`.
+pub(crate) fn either(failed: c_int, code: c_int) -> c_int {
+    if code == SUCCESS { failed } else { code }
 }
 
 type TestFn = unsafe extern "C" fn(Request, Number, Status) -> c_int;
@@ -62,17 +63,11 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Wait", WaitFn);
             // SAFETY: the arguments are the caller's own, here and below.
-            let wait = || unsafe { real(request, status) };
-            // SAFETY: as above.
-            return unsafe { completing(request, wait) };
+            return unsafe { real(request, status) };
         }
         let test = theirs!(c"PMPI_Test", TestFn);
-        until(|flag| {
-            // SAFETY: as above; there is room for the flag.
-            let test = || unsafe { test(request, flag, status) };
-            // SAFETY: as above.
-            unsafe { completing(request, test) }
-        })
+        // SAFETY: as above; there is room for the flag.
+        until(|flag| unsafe { test(request, flag, status) })
     }
 
     fn MPI_Waitall, PMPI_Waitall(count: c_int, requests: Requests, statuses: Status) {
@@ -121,42 +116,40 @@ export! {
     }
 
     fn MPI_Test, PMPI_Test(request: Request, flag: Number, status: Status) {
-        request::advance();
+        let failed = request::advance();
         let real = theirs!(c"PMPI_Test", TestFn);
         // SAFETY: as above.
-        let test = || unsafe { real(request, flag, status) };
-        // SAFETY: as above.
-        unsafe { completing(request, test) }
+        either(failed, unsafe { real(request, flag, status) })
     }
 
     fn MPI_Testall, PMPI_Testall(count: c_int, requests: Requests, flag: Number, statuses: Status) {
-        request::advance();
+        let failed = request::advance();
         let real = theirs!(c"PMPI_Testall", TestallFn);
         // SAFETY: as above.
-        unsafe { real(count, requests, flag, statuses) }
+        either(failed, unsafe { real(count, requests, flag, statuses) })
     }
 
     fn MPI_Testany, PMPI_Testany(count: c_int, requests: Requests, index: Number, flag: Number, status: Status) {
-        request::advance();
+        let failed = request::advance();
         let real = theirs!(c"PMPI_Testany", TestanyFn);
         // SAFETY: as above.
-        unsafe { real(count, requests, index, flag, status) }
+        either(failed, unsafe { real(count, requests, index, flag, status) })
     }
 
     fn MPI_Testsome, PMPI_Testsome(
         count: c_int, requests: Requests, completed: Number, indices: Number, statuses: Status
     ) {
-        request::advance();
+        let failed = request::advance();
         let real = theirs!(c"PMPI_Testsome", TestsomeFn);
         // SAFETY: as above.
-        unsafe { real(count, requests, completed, indices, statuses) }
+        either(failed, unsafe { real(count, requests, completed, indices, statuses) })
     }
 
     fn MPI_Request_get_status, PMPI_Request_get_status(request: Word, flag: Number, status: Status) {
-        request::advance();
+        let failed = request::advance();
         let real = theirs!(c"PMPI_Request_get_status", GetStatusFn);
         // SAFETY: as above.
-        unsafe { real(request, flag, status) }
+        either(failed, unsafe { real(request, flag, status) })
     }
 
     fn MPI_Start, PMPI_Start(request: Request) {
@@ -185,7 +178,7 @@ export! {
         for place in 0..usize::try_from(count).unwrap_or(0) {
             // SAFETY: the caller's array has as many handles.
             let code = unsafe { MPI_Start(flavour.element(requests.cast(), place)) };
-            failed = if failed == SUCCESS { code } else { failed };
+            failed = either(code, failed);
         }
         failed
     }

@@ -6,9 +6,6 @@
 //! its operations go on whenever the program asks for any request ([`completion`](crate::completion)) or waits in another
 //! call of the MPI ([`waiting`](crate::waiting)).
 //!
-//! Of a collective that has failed the message is a byte longer than the receive, so that completing its request, and no
-//! other, is an error.
-//!
 //! Beginning must not wait for others, so a communicator that han has not joined yet is not joined for it: until a
 //! blocking collective has seen to that, its calls are the MPI's.
 #![allow(unsafe_code)] // Calls the MPI library.
@@ -33,8 +30,6 @@ use crate::rules::Why;
 
 /// Collectives under way in this process.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
-/// Whether a collective has failed whose request is not known to have been completed.
-static ANY_FAILED: AtomicBool = AtomicBool::new(false);
 /// Whether the program has made a persistent collective that is carried out here.
 static ANY_PERSISTENT: AtomicBool = AtomicBool::new(false);
 
@@ -54,9 +49,7 @@ pub(crate) fn any_persistent() -> bool {
 pub(crate) struct Requests {
     pending: RefCell<Vec<Pending>>,
     persistent: RefCell<HashMap<Word, Rc<Persistent>>>,
-    /// Requests of collectives that have failed, with the codes to return.
-    failed: RefCell<HashMap<Word, c_int>>,
-    /// A duplicate of `MPI_COMM_SELF`, whose error handler does nothing.
+    /// A duplicate of `MPI_COMM_SELF`.
     silent: Word,
     byte: Word,
     flavour: Flavour,
@@ -68,8 +61,6 @@ pub(crate) struct Requests {
 /// A collective under way.
 struct Pending {
     request: RawRequest,
-    /// The program's.
-    handle: Word,
     /// What the deputy has found, if it is complete.
     outcome: Option<han::Result<()>>,
     kept: Kept,
@@ -108,26 +99,12 @@ pub(crate) struct Persistent {
     tag: c_int,
 }
 
-/// Goes on with everything that is under way.
-pub(crate) fn advance() {
-    if any() {
-        gate::inside(|process| process.requests.advance(process));
+/// Goes on with everything that is under way; gives the error code of what has failed.
+pub(crate) fn advance() -> c_int {
+    if !any() {
+        return SUCCESS;
     }
-}
-
-/// The code that completing the request at `place` returns if it is one of a collective that has failed.
-///
-/// # Safety
-/// There is a handle at `place`.
-pub(crate) unsafe fn failure_of(place: *const Word) -> Option<c_int> {
-    if !ANY_FAILED.load(Ordering::Relaxed) {
-        return None;
-    }
-    gate::inside(|process| {
-        // SAFETY: as the caller vouches.
-        let handle = unsafe { handle_at(place, process.abi.flavour) };
-        process.requests.failed.borrow_mut().remove(&handle)
-    })?
+    gate::inside(|process| process.requests.advance(process)).unwrap_or(SUCCESS)
 }
 
 type Isend = unsafe extern "C" fn(*const c_void, c_int, Word, c_int, c_int, Word) -> c_int;
@@ -137,13 +114,8 @@ impl Requests {
     pub(crate) fn new(abi: &Abi) -> Result<Self, String> {
         let mut silent: Word = 0;
         // SAFETY: MPI is initialised, and there is room for a handle.
-        let mut code = unsafe { (real().comm_dup)(abi.comm_self, &raw mut silent) };
-        if code == SUCCESS {
-            code = silence(silent);
-        }
-        match code {
+        match unsafe { (real().comm_dup)(abi.comm_self, &raw mut silent) } {
             SUCCESS => Ok(Self {
-                failed: RefCell::default(),
                 pending: RefCell::default(),
                 persistent: RefCell::default(),
                 silent,
@@ -152,7 +124,7 @@ impl Requests {
                 free_tags: RefCell::default(),
                 next_tag: Cell::new(0),
             }),
-            code => Err(format!("a communicator for requests could not be made: error {code}")),
+            code => Err(format!("MPI_Comm_dup returned error {code}")),
         }
     }
 
@@ -172,19 +144,17 @@ impl Requests {
         if code != SUCCESS {
             return code;
         }
-        // SAFETY: the MPI library has stored a handle there.
-        let handle = unsafe { handle_at(request, self.flavour) };
-        self.start(process, collective, ours, prepared, (handle, tag, false))
+        self.start(process, collective, ours, prepared, (tag, false))
     }
 
-    /// Begins a call whose receive is there: its handle and tag; whether the tag stays with a persistent request.
+    /// Begins a call whose receive is there, under that tag; whether the tag stays with a persistent request.
     fn start(
         &self,
         process: &Process,
         collective: Collective,
         ours: &Ours,
         prepared: Prepared,
-        (handle, tag, is_persistent): (Word, c_int, bool),
+        (tag, is_persistent): (c_int, bool),
     ) -> c_int {
         let (since, bytes) = (Instant::now(), prepared.call.bytes());
         let Prepared { call, mut kept } = prepared;
@@ -196,14 +166,13 @@ impl Requests {
             Ok(request) => {
                 let comm = ours.handle;
                 let outcome = None;
-                let pending =
-                    Pending { request, handle, outcome, kept, comm, tag, is_persistent, collective, bytes, since };
+                let pending = Pending { request, outcome, kept, comm, tag, is_persistent, collective, bytes, since };
                 self.pending.borrow_mut().push(pending);
                 PENDING.fetch_add(1, Ordering::Relaxed);
                 SUCCESS
             }
             Err(error) => {
-                self.complete(tag, is_persistent, true);
+                self.complete(tag, is_persistent);
                 process.errors.raise(ours.handle, &error)
             }
         }
@@ -235,10 +204,10 @@ impl Requests {
         let Some(persistent) = self.persistent.borrow().get(&handle).map(Rc::clone) else { return SUCCESS };
         let Persistent { collective, ours, prepare, tag } = &*persistent;
         match prepare(process, ours) {
-            Ok(prepared) => self.start(process, *collective, ours, prepared, (handle, *tag, true)),
+            Ok(prepared) => self.start(process, *collective, ours, prepared, (*tag, true)),
             Err(_) => {
                 // It could be prepared when it was made.
-                self.complete(*tag, true, true);
+                self.complete(*tag, true);
                 process.abi.err_other
             }
         }
@@ -246,7 +215,6 @@ impl Requests {
 
     /// Forgets the persistent collective of a handle, which the program frees.
     pub(crate) fn forget(&self, handle: Word) {
-        self.failed.borrow_mut().remove(&handle);
         if let Some(persistent) = self.persistent.borrow_mut().remove(&handle) {
             self.free_tags.borrow_mut().push(persistent.tag);
         }
@@ -260,8 +228,9 @@ impl Requests {
         }
     }
 
-    /// Goes on with every operation.
-    fn advance(&self, process: &Process) {
+    /// Goes on with every operation; gives the code of the first that has failed.
+    fn advance(&self, process: &Process) -> c_int {
+        let mut failed = SUCCESS;
         let mut place = 0;
         while place < self.pending.borrow().len() {
             let Some(tested) = self.pending.borrow_mut()[place].test() else {
@@ -273,29 +242,27 @@ impl Requests {
             if let (Ok(()), Kept::Packed(mut packed)) = (&tested, done.kept) {
                 packed.finish();
             }
+            self.complete(done.tag, done.is_persistent);
             match tested {
                 Ok(()) => {
-                    self.complete(done.tag, done.is_persistent, true);
                     if let Some(report) = &process.report {
                         report.taken(done.collective, done.bytes, done.since);
                     }
                 }
                 Err(error) => {
-                    self.complete(done.tag, done.is_persistent, false);
                     let code = process.errors.raise(done.comm, &error);
-                    self.failed.borrow_mut().insert(done.handle, code);
-                    ANY_FAILED.store(true, Ordering::Relaxed);
+                    failed = if failed == SUCCESS { code } else { failed };
                 }
             }
         }
+        failed
     }
 
-    /// Sends the message that completes the request of a tag, one that is too long if that is to be an error.
-    fn complete(&self, tag: c_int, is_persistent: bool, is_fine: bool) {
+    /// Sends the message that completes the request of a tag.
+    fn complete(&self, tag: c_int, is_persistent: bool) {
         let send = theirs!(c"PMPI_Send", Isend);
-        let byte = 0_u8;
-        // SAFETY: a byte at most is sent, to a receive of this rank that is there already, so this waits for nobody.
-        unsafe { send((&raw const byte).cast(), c_int::from(!is_fine), self.byte, 0, tag, self.silent) };
+        // SAFETY: no bytes are sent, to a receive of this rank that is there already, so this waits for nobody.
+        unsafe { send(ptr::null(), 0, self.byte, 0, tag, self.silent) };
         if !is_persistent {
             self.free_tags.borrow_mut().push(tag);
         }
@@ -312,23 +279,4 @@ impl Requests {
         // SAFETY: it was made in `new`, and nobody uses it any more; the MPI keeps it while a receive is posted.
         unsafe { (real().comm_free)(&raw mut self.silent) };
     }
-}
-
-/// Lets errors on a communicator go to who has called; gives the MPI's code.
-fn silence(comm: Word) -> c_int {
-    type Handler = extern "C" fn(*mut Word, *mut c_int);
-    extern "C" fn nothing(_comm: *mut Word, _code: *mut c_int) {}
-    let create = theirs!(c"PMPI_Comm_create_errhandler", unsafe extern "C" fn(Handler, *mut Word) -> c_int);
-    let set = theirs!(c"PMPI_Comm_set_errhandler", unsafe extern "C" fn(Word, Word) -> c_int);
-    let free = theirs!(c"PMPI_Errhandler_free", unsafe extern "C" fn(*mut Word) -> c_int);
-    let mut handler: Word = 0;
-    // SAFETY: there is room for a handle; what MPI passes besides, the function does not look at.
-    let mut code = unsafe { create(nothing, &raw mut handler) };
-    if code == SUCCESS {
-        // SAFETY: both were made above, and by the caller.
-        code = unsafe { set(comm, handler) };
-        // SAFETY: as above; the communicator keeps it.
-        unsafe { free(&raw mut handler) };
-    }
-    code
 }

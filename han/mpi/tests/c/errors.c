@@ -17,30 +17,6 @@ static void handler(MPI_Comm *comm, int *code, ...) {
     depth--;
 }
 
-static void count(MPI_Comm *comm, int *code, ...) {
-    (void)comm, (void)code;
-    handled++;
-}
-
-/* Collectives that were begun fail when their own requests are completed, and in no other call. Who sees at once that others
- * do something else cannot begin. */
-static void begun(void) {
-    int number = 1, results[2] = {-1, -1}, other, flag = 0, class, codes[2];
-    MPI_Request requests[2], receive;
-    MPI_Barrier(MPI_COMM_WORLD);
-    for (int i = 0; i < 2; i++)
-        codes[i] = MPI_Iallreduce(&number, &results[i], 1, MPI_INT, rank ? MPI_SUM : MPI_MAX, MPI_COMM_WORLD, &requests[i]);
-    MPI_Irecv(&other, 1, MPI_INT, 0, 5, MPI_COMM_SELF, &receive);
-    while (handled < 2) CHECK(MPI_Test(&receive, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && !flag);
-    int code = MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
-    MPI_Error_class(codes[0] == MPI_SUCCESS ? code : codes[0], &class);
-    CHECK(class == MPI_ERR_OTHER && requests[0] == MPI_REQUEST_NULL && handled == 2);
-    code = MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
-    CHECK((codes[1] == MPI_SUCCESS ? code : codes[1]) != MPI_SUCCESS);
-    MPI_Send(&number, 1, MPI_INT, 0, 5, MPI_COMM_SELF);
-    CHECK(MPI_Wait(&receive, MPI_STATUS_IGNORE) == MPI_SUCCESS);
-}
-
 static void class_of(int code) {
     int class;
     MPI_Error_class(code, &class);
@@ -61,13 +37,7 @@ int main(int argc, char **argv) {
     class_of(MPI_Allreduce(&number, &result, 1, MPI_FLOAT, MPI_BAND, MPI_COMM_WORLD));
     class_of(MPI_Reduce(&number, &result, 1, MPI_INT, MPI_SUM, -7, MPI_COMM_WORLD));
     class_of(MPI_Barrier(MPI_COMM_NULL));
-    if (argc > 1 && !strcmp(argv[1], "begun")) {
-        MPI_Errhandler own;
-        MPI_Comm_create_errhandler(count, &own);
-        MPI_Comm_set_errhandler(MPI_COMM_WORLD, own);
-        MPI_Errhandler_free(&own);
-        begun();
-    } else if (argc > 1) {
+    if (argc > 1) {
         MPI_Errhandler own;
         MPI_Comm_create_errhandler(handler, &own);
         if (!strcmp(argv[1], "handle")) MPI_Comm_set_errhandler(MPI_COMM_WORLD, own);
