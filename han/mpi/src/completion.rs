@@ -9,6 +9,7 @@ use std::thread::yield_now;
 
 use crate::abi::Word;
 use crate::export::export;
+use crate::failed::Tested;
 use crate::gate;
 use crate::real::{SUCCESS, handle_at, theirs};
 use crate::request;
@@ -23,30 +24,18 @@ const TESTS: u32 = 64;
 
 /// Calls `test` until it sets its flag or fails; everything under way here goes on. Gives the code to return.
 pub(crate) fn until(mut test: impl FnMut(Number) -> c_int) -> c_int {
-    let mut failed = SUCCESS;
     loop {
         for _ in 0..TESTS {
-            let code = request::advance();
-            if failed == SUCCESS {
-                failed = code;
-            }
+            request::advance();
             let mut flag = 0;
             let code = test(&raw mut flag);
-            if code != SUCCESS {
+            if code != SUCCESS || flag != 0 {
                 return code;
-            }
-            if flag != 0 {
-                return failed;
             }
             spin_loop();
         }
         yield_now();
     }
-}
-
-/// What a test that succeeded returns if going on has `failed`.
-pub(crate) fn either(failed: c_int, code: c_int) -> c_int {
-    if code == SUCCESS { failed } else { code }
 }
 
 type TestFn = unsafe extern "C" fn(Request, Number, Status) -> c_int;
@@ -58,38 +47,91 @@ type WaitFn = unsafe extern "C" fn(Request, Status) -> c_int;
 type WaitallFn = unsafe extern "C" fn(c_int, Requests, Status) -> c_int;
 type WaitanyFn = unsafe extern "C" fn(c_int, Requests, Number, Status) -> c_int;
 
+/// Calls `test`, which stores into `flag` how many requests it has completed, or whether; what `found` says of them is the
+/// code to return, if a collective among them may have failed.
+fn tested(
+    count: c_int,
+    requests: Requests,
+    flag: Number,
+    test: impl FnOnce() -> c_int,
+    found: impl FnOnce(&Tested, c_int) -> c_int,
+) -> c_int {
+    let tested = Tested::new(count, requests);
+    let code = test();
+    if tested.is_empty() {
+        return code;
+    }
+    if code != SUCCESS {
+        tested.forget();
+        return code;
+    }
+    // SAFETY: the callers' pointers are to room for a number, and the library has stored one.
+    match unsafe { flag.read() } {
+        0 => SUCCESS,
+        number => found(&tested, number),
+    }
+}
+
+fn test(request: Request, flag: Number, status: Status) -> c_int {
+    let real = theirs!(c"PMPI_Test", TestFn);
+    // SAFETY: the arguments are those of the program's call, here and below.
+    tested(1, request.cast(), flag, || unsafe { real(request, flag, status) }, |tested, _| tested.one(0))
+}
+
+fn testall(count: c_int, requests: Requests, flag: Number, statuses: Status) -> c_int {
+    let real = theirs!(c"PMPI_Testall", TestallFn);
+    // SAFETY: as above.
+    let test = || unsafe { real(count, requests, flag, statuses) };
+    tested(count, requests, flag, test, |tested, _| tested.several(0..count, statuses))
+}
+
+fn testany(count: c_int, requests: Requests, index: Number, flag: Number, status: Status) -> c_int {
+    let real = theirs!(c"PMPI_Testany", TestanyFn);
+    // SAFETY: as above.
+    let test = || unsafe { real(count, requests, index, flag, status) };
+    // SAFETY: the library has stored an index there, or `MPI_UNDEFINED`, which is nobody's.
+    tested(count, requests, flag, test, |tested, _| tested.one(unsafe { index.read() }))
+}
+
+fn testsome(count: c_int, requests: Requests, completed: Number, indices: Number, statuses: Status) -> c_int {
+    let real = theirs!(c"PMPI_Testsome", TestsomeFn);
+    // SAFETY: as above.
+    let test = || unsafe { real(count, requests, completed, indices, statuses) };
+    tested(count, requests, completed, test, |tested, number| {
+        // `MPI_UNDEFINED`, that there are none, is negative.
+        let places = 0..usize::try_from(number).unwrap_or(0);
+        // SAFETY: the library has stored as many indices.
+        let completed = places.map(|place| unsafe { indices.wrapping_add(place).read() });
+        tested.several(completed, statuses)
+    })
+}
+
 export! {
     fn MPI_Wait, PMPI_Wait(request: Request, status: Status) {
-        if !request::any() {
-            let real = theirs!(c"PMPI_Wait", WaitFn);
-            // SAFETY: the arguments are the caller's own, here and below.
-            return unsafe { real(request, status) };
+        if request::any() {
+            return until(|flag| test(request, flag, status));
         }
-        let test = theirs!(c"PMPI_Test", TestFn);
-        // SAFETY: as above; there is room for the flag.
-        until(|flag| unsafe { test(request, flag, status) })
+        let real = theirs!(c"PMPI_Wait", WaitFn);
+        // SAFETY: the arguments are the caller's own, here and below.
+        unsafe { real(request, status) }
     }
 
     fn MPI_Waitall, PMPI_Waitall(count: c_int, requests: Requests, statuses: Status) {
-        if !request::any() {
-            let real = theirs!(c"PMPI_Waitall", WaitallFn);
-            // SAFETY: as above.
-            return unsafe { real(count, requests, statuses) };
+        if request::any() {
+            return until(|flag| testall(count, requests, flag, statuses));
         }
-        let test = theirs!(c"PMPI_Testall", TestallFn);
+        let real = theirs!(c"PMPI_Waitall", WaitallFn);
         // SAFETY: as above.
-        until(|flag| unsafe { test(count, requests, flag, statuses) })
+        unsafe { real(count, requests, statuses) }
     }
 
     fn MPI_Waitany, PMPI_Waitany(count: c_int, requests: Requests, index: Number, status: Status) {
-        if !request::any() {
-            let real = theirs!(c"PMPI_Waitany", WaitanyFn);
-            // SAFETY: as above.
-            return unsafe { real(count, requests, index, status) };
+        if request::any() {
+            return until(|flag| testany(count, requests, index, flag, status));
         }
-        let test = theirs!(c"PMPI_Testany", TestanyFn);
+        let real = theirs!(c"PMPI_Waitany", WaitanyFn);
         // SAFETY: as above.
-        until(|flag| unsafe { test(count, requests, index, flag, status) })
+        unsafe { real(count, requests, index, status) }
     }
 
     fn MPI_Waitsome, PMPI_Waitsome(
@@ -100,10 +142,8 @@ export! {
             // SAFETY: as above.
             return unsafe { real(count, requests, completed, indices, statuses) };
         }
-        let test = theirs!(c"PMPI_Testsome", TestsomeFn);
         until(|flag| {
-            // SAFETY: as above.
-            let code = unsafe { test(count, requests, completed, indices, statuses) };
+            let code = testsome(count, requests, completed, indices, statuses);
             if code == SUCCESS {
                 // Some have completed, or there are none to wait for.
                 // SAFETY: the library has stored a number there.
@@ -116,40 +156,32 @@ export! {
     }
 
     fn MPI_Test, PMPI_Test(request: Request, flag: Number, status: Status) {
-        let failed = request::advance();
-        let real = theirs!(c"PMPI_Test", TestFn);
-        // SAFETY: as above.
-        either(failed, unsafe { real(request, flag, status) })
+        request::advance();
+        test(request, flag, status)
     }
 
     fn MPI_Testall, PMPI_Testall(count: c_int, requests: Requests, flag: Number, statuses: Status) {
-        let failed = request::advance();
-        let real = theirs!(c"PMPI_Testall", TestallFn);
-        // SAFETY: as above.
-        either(failed, unsafe { real(count, requests, flag, statuses) })
+        request::advance();
+        testall(count, requests, flag, statuses)
     }
 
     fn MPI_Testany, PMPI_Testany(count: c_int, requests: Requests, index: Number, flag: Number, status: Status) {
-        let failed = request::advance();
-        let real = theirs!(c"PMPI_Testany", TestanyFn);
-        // SAFETY: as above.
-        either(failed, unsafe { real(count, requests, index, flag, status) })
+        request::advance();
+        testany(count, requests, index, flag, status)
     }
 
     fn MPI_Testsome, PMPI_Testsome(
         count: c_int, requests: Requests, completed: Number, indices: Number, statuses: Status
     ) {
-        let failed = request::advance();
-        let real = theirs!(c"PMPI_Testsome", TestsomeFn);
-        // SAFETY: as above.
-        either(failed, unsafe { real(count, requests, completed, indices, statuses) })
+        request::advance();
+        testsome(count, requests, completed, indices, statuses)
     }
 
     fn MPI_Request_get_status, PMPI_Request_get_status(request: Word, flag: Number, status: Status) {
-        let failed = request::advance();
+        request::advance();
         let real = theirs!(c"PMPI_Request_get_status", GetStatusFn);
         // SAFETY: as above.
-        either(failed, unsafe { real(request, flag, status) })
+        unsafe { real(request, flag, status) }
     }
 
     fn MPI_Start, PMPI_Start(request: Request) {
@@ -178,13 +210,13 @@ export! {
         for place in 0..usize::try_from(count).unwrap_or(0) {
             // SAFETY: the caller's array has as many handles.
             let code = unsafe { MPI_Start(flavour.element(requests.cast(), place)) };
-            failed = either(code, failed);
+            failed = if failed == SUCCESS { code } else { failed };
         }
         failed
     }
 
     fn MPI_Request_free, PMPI_Request_free(request: Request) {
-        if request::any_persistent() {
+        if request::any() || request::any_persistent() {
             gate::inside(|process| {
                 // SAFETY: the caller says that it is a request.
                 process.requests.forget(unsafe { handle_at(request, process.abi.flavour) });

@@ -39,13 +39,23 @@ impl Errors {
         self.told.get()
     }
 
-    /// Calls the error handler of `comm`; gives the code to return if it comes back. The caller is inside the gate, and
-    /// what it knew before may have changed.
+    /// Says on standard error what has failed.
+    pub(crate) fn tell(&self, error: &han::Error) {
+        eprintln!("han: {error}");
+        self.told.set(true);
+    }
+
+    /// Tells of a failure and calls the error handler of `comm`; gives the code to return if it comes back. The caller is
+    /// inside the gate, and what it knew before may have changed.
     #[cold]
     pub(crate) fn raise(&self, comm: Word, error: &han::Error) -> c_int {
+        self.tell(error);
+        self.hand(comm, self.describe(error))
+    }
+
+    /// The code of a failure, whose text the MPI now has.
+    pub(crate) fn describe(&self, error: &han::Error) -> c_int {
         let text = format!("han: {error}").replace('\0', " ");
-        eprintln!("{text}");
-        self.told.set(true);
         let mut end = text.len().min(TEXT_BYTES - 1);
         while !text.is_char_boundary(end) {
             end -= 1;
@@ -53,10 +63,15 @@ impl Errors {
         if let (true, Ok(text)) = (self.is_own, CString::new(&text[..end])) {
             set_text(self.code, &text);
         }
+        self.code
+    }
+
+    /// Calls the error handler of `comm` with a code; gives the one to return if it comes back, as [`raise`](Self::raise).
+    pub(crate) fn hand(&self, comm: Word, code: c_int) -> c_int {
         // The handler is the program's, and may call MPI again.
         // SAFETY: the program's call was on this communicator.
-        let handled = gate::aside(|| unsafe { (real().comm_call_errhandler)(comm, self.code) });
-        if handled == SUCCESS { self.code } else { handled }
+        let handled = gate::aside(|| unsafe { (real().comm_call_errhandler)(comm, code) });
+        if handled == SUCCESS { code } else { handled }
     }
 }
 

@@ -11,7 +11,6 @@ use std::ffi::c_int;
 use std::ptr;
 
 use crate::abi::Word;
-use crate::completion::either;
 use crate::export::export;
 use crate::gate;
 use crate::real::{self, SUCCESS, handle_at, theirs};
@@ -67,11 +66,11 @@ unsafe fn made(place: *const Word) {
 macro_rules! looking {
     ($($name:ident $profiled:ident ($($argument:ident)*);)*) => {export! {$(
         fn $name, $profiled($($argument: Word),*) {
-            let failed = request::advance();
+            request::advance();
             let name = real::name(concat!(stringify!($profiled), "\0"));
             let real = theirs!(name, unsafe extern "C" fn($($argument: Word),*) -> c_int);
             // SAFETY: the arguments are the program's own.
-            either(failed, unsafe { real($($argument),*) })
+            unsafe { real($($argument),*) }
         }
     )*}};
 }

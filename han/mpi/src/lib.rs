@@ -19,6 +19,7 @@ mod derived;
 mod error;
 mod exchange;
 mod export;
+mod failed;
 mod gate;
 mod large;
 mod lengthy;

@@ -22,14 +22,17 @@ use han::RawRequest;
 
 use crate::abi::{Abi, Flavour, Word};
 use crate::arguments::{Kept, Prepared};
+use crate::failed::Failed;
 use crate::gate;
 use crate::process::{Ours, Process};
 use crate::real::{SUCCESS, handle_at, real, theirs};
 use crate::report::Collective;
 use crate::rules::Why;
 
-/// Collectives under way in this process.
+/// Collectives of this process that are under way, or have failed and not been completed by the program.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
+/// Those that have failed.
+static FAILED: AtomicUsize = AtomicUsize::new(0);
 /// Whether the program has made a persistent collective that is carried out here.
 static ANY_PERSISTENT: AtomicBool = AtomicBool::new(false);
 
@@ -39,15 +42,25 @@ pub(crate) fn any() -> bool {
     PENDING.load(Ordering::Relaxed) != 0
 }
 
+/// Whether the program has to hear of a failure when it completes a request.
+#[inline]
+pub(crate) fn any_failed() -> bool {
+    FAILED.load(Ordering::Relaxed) != 0
+}
+
 /// Whether a request may be a persistent collective's.
 #[inline]
 pub(crate) fn any_persistent() -> bool {
     ANY_PERSISTENT.load(Ordering::Relaxed)
 }
 
+/// The handle of a request that the program has freed.
+const NOBODYS: Word = 0;
+
 /// What the library keeps of requests.
 pub(crate) struct Requests {
     pending: RefCell<Vec<Pending>>,
+    failed: RefCell<Vec<Failed>>,
     persistent: RefCell<HashMap<Word, Rc<Persistent>>>,
     /// A duplicate of `MPI_COMM_SELF`.
     silent: Word,
@@ -66,12 +79,19 @@ struct Pending {
     kept: Kept,
     /// The program's communicator.
     comm: Word,
-    tag: c_int,
-    /// The tag stays with a persistent request.
-    is_persistent: bool,
+    receive: Receive,
     collective: Collective,
     bytes: usize,
     since: Instant,
+}
+
+/// What the program has as a collective's request.
+#[derive(Clone, Copy)]
+struct Receive {
+    handle: Word,
+    tag: c_int,
+    /// Handle and tag stay with a persistent request.
+    is_persistent: bool,
 }
 
 impl Pending {
@@ -99,12 +119,11 @@ pub(crate) struct Persistent {
     tag: c_int,
 }
 
-/// Goes on with everything that is under way; gives the error code of what has failed.
-pub(crate) fn advance() -> c_int {
-    if !any() {
-        return SUCCESS;
+/// Goes on with everything that is under way.
+pub(crate) fn advance() {
+    if any() {
+        gate::inside(|process| process.requests.advance(process));
     }
-    gate::inside(|process| process.requests.advance(process)).unwrap_or(SUCCESS)
 }
 
 type Isend = unsafe extern "C" fn(*const c_void, c_int, Word, c_int, c_int, Word) -> c_int;
@@ -117,6 +136,7 @@ impl Requests {
         match unsafe { (real().comm_dup)(abi.comm_self, &raw mut silent) } {
             SUCCESS => Ok(Self {
                 pending: RefCell::default(),
+                failed: RefCell::default(),
                 persistent: RefCell::default(),
                 silent,
                 byte: abi.byte,
@@ -144,17 +164,19 @@ impl Requests {
         if code != SUCCESS {
             return code;
         }
-        self.start(process, collective, ours, prepared, (tag, false))
+        // SAFETY: the MPI library has stored a handle there.
+        let handle = unsafe { handle_at(request, self.flavour) };
+        self.start(process, collective, ours, prepared, Receive { handle, tag, is_persistent: false })
     }
 
-    /// Begins a call whose receive is there, under that tag; whether the tag stays with a persistent request.
+    /// Begins a call whose receive is there.
     fn start(
         &self,
         process: &Process,
         collective: Collective,
         ours: &Ours,
         prepared: Prepared,
-        (tag, is_persistent): (c_int, bool),
+        receive: Receive,
     ) -> c_int {
         let (since, bytes) = (Instant::now(), prepared.call.bytes());
         let Prepared { call, mut kept } = prepared;
@@ -166,13 +188,13 @@ impl Requests {
             Ok(request) => {
                 let comm = ours.handle;
                 let outcome = None;
-                let pending = Pending { request, outcome, kept, comm, tag, is_persistent, collective, bytes, since };
+                let pending = Pending { request, outcome, kept, comm, receive, collective, bytes, since };
                 self.pending.borrow_mut().push(pending);
                 PENDING.fetch_add(1, Ordering::Relaxed);
                 SUCCESS
             }
             Err(error) => {
-                self.complete(tag, is_persistent);
+                self.complete(receive);
                 process.errors.raise(ours.handle, &error)
             }
         }
@@ -203,18 +225,24 @@ impl Requests {
     pub(crate) fn start_again(&self, process: &Process, handle: Word) -> c_int {
         let Some(persistent) = self.persistent.borrow().get(&handle).map(Rc::clone) else { return SUCCESS };
         let Persistent { collective, ours, prepare, tag } = &*persistent;
+        let receive = Receive { handle, tag: *tag, is_persistent: true };
         match prepare(process, ours) {
-            Ok(prepared) => self.start(process, *collective, ours, prepared, (*tag, true)),
+            Ok(prepared) => self.start(process, *collective, ours, prepared, receive),
             Err(_) => {
                 // It could be prepared when it was made.
-                self.complete(*tag, true);
+                self.complete(receive);
                 process.abi.err_other
             }
         }
     }
 
-    /// Forgets the persistent collective of a handle, which the program frees.
+    /// Forgets the handle of a request that the program frees.
     pub(crate) fn forget(&self, handle: Word) {
+        self.take_failed(handle);
+        let mut pending = self.pending.borrow_mut();
+        if let Some(pending) = pending.iter_mut().find(|pending| pending.receive.handle == handle) {
+            pending.receive.handle = NOBODYS;
+        }
         if let Some(persistent) = self.persistent.borrow_mut().remove(&handle) {
             self.free_tags.borrow_mut().push(persistent.tag);
         }
@@ -228,38 +256,54 @@ impl Requests {
         }
     }
 
-    /// Goes on with every operation; gives the code of the first that has failed.
-    fn advance(&self, process: &Process) -> c_int {
-        let mut failed = SUCCESS;
+    /// Goes on with every operation.
+    fn advance(&self, process: &Process) {
         let mut place = 0;
         while place < self.pending.borrow().len() {
             let Some(tested) = self.pending.borrow_mut()[place].test() else {
                 place += 1;
                 continue;
             };
-            let done = self.pending.borrow_mut().remove(place);
-            PENDING.fetch_sub(1, Ordering::Relaxed);
-            if let (Ok(()), Kept::Packed(mut packed)) = (&tested, done.kept) {
+            let Pending { kept, comm, receive, collective, bytes, since, .. } = self.pending.borrow_mut().remove(place);
+            if let (Ok(()), Kept::Packed(mut packed)) = (&tested, kept) {
                 packed.finish();
             }
-            self.complete(done.tag, done.is_persistent);
             match tested {
                 Ok(()) => {
                     if let Some(report) = &process.report {
-                        report.taken(done.collective, done.bytes, done.since);
+                        report.taken(collective, bytes, since);
                     }
                 }
                 Err(error) => {
-                    let code = process.errors.raise(done.comm, &error);
-                    failed = if failed == SUCCESS { code } else { failed };
+                    process.errors.tell(&error);
+                    self.note_failed(Failed { handle: receive.handle, comm, error });
                 }
             }
+            PENDING.fetch_sub(1, Ordering::Relaxed);
+            self.complete(receive);
         }
-        failed
     }
 
-    /// Sends the message that completes the request of a tag.
-    fn complete(&self, tag: c_int, is_persistent: bool) {
+    /// Whoever completes the request will hear of it, if it is anybody's.
+    fn note_failed(&self, failed: Failed) {
+        if failed.handle != NOBODYS {
+            self.failed.borrow_mut().push(failed);
+            FAILED.fetch_add(1, Ordering::Relaxed);
+            PENDING.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How the collective of a request has failed, if it has; it is forgotten.
+    pub(crate) fn take_failed(&self, handle: Word) -> Option<Failed> {
+        let mut failed = self.failed.borrow_mut();
+        let place = failed.iter().position(|failed| failed.handle == handle)?;
+        FAILED.fetch_sub(1, Ordering::Relaxed);
+        PENDING.fetch_sub(1, Ordering::Relaxed);
+        Some(failed.remove(place))
+    }
+
+    /// Sends the message that completes a request.
+    fn complete(&self, Receive { tag, is_persistent, .. }: Receive) {
         let send = theirs!(c"PMPI_Send", Isend);
         // SAFETY: no bytes are sent, to a receive of this rank that is there already, so this waits for nobody.
         unsafe { send(ptr::null(), 0, self.byte, 0, tag, self.silent) };
@@ -276,6 +320,7 @@ impl Requests {
     /// Gives everything back. What a program has not completed before it ends MPI is nobody's any more.
     pub(crate) fn end(mut self) {
         PENDING.store(0, Ordering::Relaxed);
+        FAILED.store(0, Ordering::Relaxed);
         // SAFETY: it was made in `new`, and nobody uses it any more; the MPI keeps it while a receive is posted.
         unsafe { (real().comm_free)(&raw mut self.silent) };
     }

@@ -7,7 +7,7 @@ mod mpich;
 mod openmpi;
 mod standard;
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::ops::RangeInclusive;
 
 use han::Operator;
@@ -78,12 +78,31 @@ pub(crate) struct Abi {
     pub(crate) in_place: usize,
     pub(crate) thread_multiple: c_int,
     pub(crate) err_other: c_int,
+    pub(crate) err_in_status: c_int,
+    pub(crate) status: Status,
     /// `MPI_COMBINER_NAMED`.
     pub(crate) combiner_named: c_int,
     /// `MPI_COMBINER_F90_REAL`, `_COMPLEX` and `_INTEGER`.
     pub(crate) combiners_f90: RangeInclusive<c_int>,
     pub(crate) datatypes: Vec<(Word, Kind)>,
     pub(crate) operators: Vec<(Word, Operator)>,
+}
+
+/// What an `MPI_Status` looks like.
+pub(crate) struct Status {
+    bytes: usize,
+    /// Where `MPI_ERROR` is in it.
+    error_at: usize,
+    /// `MPI_STATUSES_IGNORE`.
+    ignore: usize,
+}
+
+impl Status {
+    /// Where `MPI_ERROR` is in the status of that index, unless the program wants none.
+    pub(crate) fn error_in(&self, statuses: *mut c_void, index: usize) -> Option<*mut c_int> {
+        let place = statuses.wrapping_byte_add(index * self.bytes + self.error_at);
+        (statuses.addr() != self.ignore).then(|| place.cast())
+    }
 }
 
 /// `MPI_UNDEFINED`, in all of them.

@@ -2,7 +2,7 @@
 
 use han::Operator;
 
-use super::{Abi, Flavour, Kind};
+use super::{Abi, Flavour, Kind, Status};
 
 pub(super) fn abi() -> Abi {
     Abi {
@@ -16,6 +16,8 @@ pub(super) fn abi() -> Abi {
         in_place: usize::MAX,
         thread_multiple: 3,
         err_other: 15,
+        err_in_status: 17,
+        status: Status { bytes: 20, error_at: 16, ignore: 1 },
         combiner_named: 1,
         combiners_f90: 15..=17,
         datatypes: DATATYPES.to_vec(),

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 
 use han::Operator;
 
-use super::{Abi, Flavour, Kind, addresses};
+use super::{Abi, Flavour, Kind, Status, addresses};
 use crate::real::variable;
 
 pub(super) fn abi() -> Abi {
@@ -21,6 +21,8 @@ pub(super) fn abi() -> Abi {
         in_place: 1,
         thread_multiple: 3,
         err_other: 16,
+        err_in_status: 18,
+        status: Status { bytes: 24, error_at: 8, ignore: 0 },
         combiner_named: 0,
         combiners_f90: 14..=16,
         datatypes: addresses(DATATYPES),

@@ -2,7 +2,7 @@
 
 use han::Operator;
 
-use super::{Abi, Flavour, Kind};
+use super::{Abi, Flavour, Kind, Status};
 
 pub(super) fn abi() -> Abi {
     Abi {
@@ -16,6 +16,8 @@ pub(super) fn abi() -> Abi {
         in_place: 1,
         thread_multiple: 4096,
         err_other: 16,
+        err_in_status: 19,
+        status: Status { bytes: 32, error_at: 8, ignore: 0 },
         combiner_named: 101,
         combiners_f90: 113..=115,
         datatypes: DATATYPES.to_vec(),

@@ -70,6 +70,10 @@ fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
     assert_eq!(alone.len(), 9);
     assert_eq!(classes(Run::of(&program, 2)), alone);
     Run::of(&program, 2).argument("handle").passes();
+    for way in ["0", "1", "2", "3", "4"] {
+        let text = Run::of(&program, 2).argument(way).passes().text;
+        assert!(text.contains(&format!("{way}: an error of its own request")), "{text}");
+    }
     let text = Run::of(&program, 2).argument("disagree").passes().text;
     let (max, sum) = ("allreduce(count 1, i32, max)", "allreduce(count 1, i32, sum)");
     assert!(text.contains("mismatched collective") && text.contains(max) && text.contains(sum), "{text}");

@@ -1,0 +1,89 @@
+//! Requests whose collectives have failed: whoever completes one hears of it, and the error handler of its communicator.
+//!
+//! The request itself is a receive that succeeds ([`request`](crate::request)), since no MPI lets others fail one of its
+//! own. So before requests are tested, the handles of those in which a collective may have failed are kept, and looked
+//! at when the MPI says which are complete: it has put other handles in their places by then.
+#![allow(unsafe_code)] // Reads the program's requests and writes its statuses.
+
+use std::ffi::{c_int, c_void};
+
+use crate::abi::Word;
+use crate::gate;
+use crate::process::Process;
+use crate::real::{SUCCESS, handle_at};
+use crate::request;
+
+/// A collective that has failed, before its request is completed.
+pub(crate) struct Failed {
+    pub(crate) handle: Word,
+    /// The program's communicator.
+    pub(crate) comm: Word,
+    pub(crate) error: han::Error,
+}
+
+/// Requests that are about to be tested; none where no collective has failed.
+pub(crate) struct Tested {
+    handles: Vec<Word>,
+}
+
+impl Tested {
+    pub(crate) fn new(count: c_int, requests: *mut c_void) -> Self {
+        if !request::any_failed() || requests.is_null() {
+            return Self { handles: Vec::new() };
+        }
+        let handles = gate::inside(|process| {
+            let flavour = process.abi.flavour;
+            let places = (0..usize::try_from(count).unwrap_or(0)).map(|index| flavour.element(requests.cast(), index));
+            // SAFETY: the program's array has as many handles.
+            places.map(|place| unsafe { handle_at(place, flavour) }).collect()
+        });
+        Self { handles: handles.unwrap_or_default() }
+    }
+
+    /// Whether there is nothing to look for.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.handles.is_empty()
+    }
+
+    /// The one of this index is complete; gives the code to return.
+    pub(crate) fn one(&self, index: c_int) -> c_int {
+        let code = gate::inside(|process| {
+            let failed = self.take(process, index)?;
+            Some(process.errors.hand(failed.comm, process.errors.describe(&failed.error)))
+        });
+        code.flatten().unwrap_or(SUCCESS)
+    }
+
+    /// Those of these indices are complete, and `statuses` has one for each, in their order; gives the code to return.
+    pub(crate) fn several(&self, indices: impl Iterator<Item = c_int>, statuses: *mut c_void) -> c_int {
+        let code = gate::inside(|process| {
+            let failed: Vec<_> = indices.map(|index| self.take(process, index)).collect();
+            let first = failed.iter().flatten().next()?;
+            let code = process.errors.describe(&first.error);
+            for (place, failed) in failed.iter().enumerate() {
+                if let Some(error) = process.abi.status.error_in(statuses, place) {
+                    // SAFETY: the program's array has room for the status of each request that is complete.
+                    unsafe { error.write(if failed.is_some() { code } else { SUCCESS }) };
+                }
+            }
+            Some(process.errors.hand(first.comm, process.abi.err_in_status))
+        });
+        code.flatten().unwrap_or(SUCCESS)
+    }
+
+    /// The program hears of an error of the MPI's, which has completed nobody knows what.
+    pub(crate) fn forget(&self) {
+        gate::inside(|process| {
+            for &handle in &self.handles {
+                process.requests.take_failed(handle);
+            }
+        });
+    }
+
+    /// The failure of the request of this index, if it has one, which is nobody's then.
+    fn take(&self, process: &Process, index: c_int) -> Option<Failed> {
+        let &handle = self.handles.get(usize::try_from(index).ok()?)?;
+        process.requests.take_failed(handle)
+    }
+}
