@@ -98,6 +98,11 @@ fn handlers_of_signals_may_write_to_pages_that_are_moved() {
 }
 
 #[test]
+fn a_child_that_is_killed_at_once_keeps_nobody_waiting() {
+    ranks(1, "forked-in-vain", "");
+}
+
+#[test]
 fn handlers_of_signals_may_fork() {
     ranks(1, "forked-by-handler", "");
 }

@@ -15,12 +15,15 @@
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 
 use super::pages::page_bytes;
 use super::{affinity, futex, maps};
@@ -36,13 +39,21 @@ struct Shared {
     lock: AtomicBool,
     /// The fork under way has pages to replace; belongs to who has the lock.
     forking: AtomicBool,
-    /// What the fork under way holds the lock by; belongs to who has the lock.
-    still: UnsafeCell<Option<Still>>,
+    /// The fork under way; belongs to who has the lock.
+    fork: UnsafeCell<Option<Fork>>,
     /// 1 once the child has its own pages; lies in memory that parent and child share. Each parent has its own word, lest
     /// the children of a child speak for it: null in a child, until it needs one.
     done: AtomicPtr<AtomicU32>,
     count: AtomicUsize,
     entries: [Entry; MOST],
+}
+
+/// A fork under way.
+struct Fork {
+    _still: Still,
+    /// The parent's end of a connection and the child's, if there are pages to replace: it ends when the child does, however
+    /// early. A process without free descriptors has none.
+    line: Option<(OwnedFd, OwnedFd)>,
 }
 
 struct Entry {
@@ -60,13 +71,13 @@ struct Known {
     inode: u64,
 }
 
-// SAFETY: only who has the lock accesses `still`; all else is atomic.
+// SAFETY: only who has the lock accesses `fork`; all else is atomic.
 unsafe impl Sync for Shared {}
 
 static SHARED: Shared = Shared {
     lock: AtomicBool::new(false),
     forking: AtomicBool::new(false),
-    still: UnsafeCell::new(None),
+    fork: UnsafeCell::new(None),
     done: AtomicPtr::new(ptr::null_mut()),
     count: AtomicUsize::new(0),
     entries: [const {
@@ -212,36 +223,52 @@ fn done() -> Option<&'static AtomicU32> {
 /// In the parent, before each fork.
 extern "C" fn before() {
     let still = Still::begin();
-    SHARED.forking.store(SHARED.count.load(Ordering::Relaxed) > 0, Ordering::Relaxed);
+    let is_needed = SHARED.count.load(Ordering::Relaxed) > 0;
+    SHARED.forking.store(is_needed, Ordering::Relaxed);
     if let Some(done) = done() {
         done.store(0, Ordering::Relaxed);
     }
+    let connect = || socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC).ok();
+    let line = is_needed.then(connect).flatten();
     // SAFETY: this thread has just taken the lock.
-    unsafe { *SHARED.still.get() = Some(still) };
+    unsafe { *SHARED.fork.get() = Some(Fork { _still: still, line }) };
 }
 
-/// Ends what [`before`] has begun, in the parent and in the child.
-fn end() {
+/// The fork that [`before`] has begun, which is over when this is dropped.
+fn begun() -> Option<Fork> {
     // SAFETY: `before` has taken the lock in this thread, or in the one that the child's is a copy of.
-    drop(unsafe { (*SHARED.still.get()).take() });
+    unsafe { (*SHARED.fork.get()).take() }
 }
 
 /// In the parent, after each fork: nobody may write to the shared pages until the child has its copies.
 extern "C" fn in_parent() {
+    let mut fork = begun();
+    // The child's end is the child's alone; if there is none, as the fork has failed, nobody's.
+    let line = fork.as_mut().and_then(|fork| fork.line.take()).map(|(parents, _)| parents);
     if SHARED.forking.load(Ordering::Relaxed)
         && let Some(done) = done()
     {
-        // A child that was killed at once, or a fork that failed, costs all of it.
         let give_up = super::clock::now_ns() + u64::try_from(PATIENCE.as_nanos()).unwrap_or(0);
         while done.load(Ordering::Acquire) == 0 && super::clock::now_ns() < give_up {
-            futex::wait(done, 0, PATIENCE);
+            match &line {
+                Some(line) if has_news(line) => break,
+                Some(_) => {}
+                // A child that is killed at once costs all of it.
+                None => futex::wait(done, 0, PATIENCE),
+            }
         }
     }
-    end();
+}
+
+/// Waits until the child has its pages, or is no more; false if neither comes in time.
+fn has_news(line: &OwnedFd) -> bool {
+    let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+    matches!(poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], timeout), Ok(news) if news > 0)
 }
 
 /// In the child, before its `fork` returns.
 extern "C" fn in_child() {
+    let fork = begun();
     if SHARED.forking.load(Ordering::Relaxed) {
         let listed = maps::each(|mapping| {
             if let Some(known) = SHARED.all().find(|known| mapping.mirrors(known.inode)) {
@@ -258,10 +285,13 @@ extern "C" fn in_child() {
             done.store(1, Ordering::Release);
             futex::wake_all(done);
         }
+        if let Some((_, childs)) = fork.as_ref().and_then(|fork| fork.line.as_ref()) {
+            // A parent that is no more needs no news.
+            let _ = send(childs.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL);
+        }
     }
     // That word is the parent's: at forks of its own the child needs another.
     SHARED.done.store(ptr::null_mut(), Ordering::Release);
-    end();
 }
 
 /// Gives the child pages of its own in place of `pages`, which are mapped from the file of `known`.

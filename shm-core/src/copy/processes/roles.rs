@@ -44,6 +44,9 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
     if role == "forked-side-by-side" {
         forked::slow_children();
     }
+    if role == "forked-in-vain" {
+        forked::mortal_children();
+    }
     let job = Rc::new(Job::together(&mut exchange, settings).unwrap());
     let mut rank = Rank { job: Rc::clone(&job), exchange };
     match role {
@@ -64,6 +67,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "interrupted" => rank.interrupted(),
         "forked-after-free" => rank.forked_after_free(),
         "forked-side-by-side" => rank.forked_side_by_side(),
+        "forked-in-vain" => rank.forked_in_vain(),
         "forked-by-handler" => rank.forked_by_handler(),
         "forked-meanwhile" => rank.forked_meanwhile(),
         "threaded" => rank.threaded(),

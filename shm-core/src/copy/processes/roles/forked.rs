@@ -20,6 +20,20 @@ pub(super) fn slow_children() {
     assert!(crate::sys::fork::in_children(rest));
 }
 
+/// Children are to be killed before they have pages of their own.
+static MORTAL: AtomicBool = AtomicBool::new(false);
+
+/// Lets children be killed, as [`slow_children`] lets them rest.
+pub(super) fn mortal_children() {
+    extern "C" fn die() {
+        if MORTAL.load(Ordering::Relaxed) {
+            // SAFETY: ends the child at once.
+            unsafe { libc::raise(libc::SIGKILL) };
+        }
+    }
+    assert!(crate::sys::fork::in_children(die));
+}
+
 /// Puts `pages` under the handlers of fork, for a process that is no rank.
 fn protect(pages: &Pages) -> Option<Mirror> {
     let start = pages.start.expose_provenance();
@@ -189,6 +203,29 @@ impl Rank {
         super::reap(child);
         assert!(well);
         self.unregister(parents.start).unwrap();
+    }
+
+    /// A child that is killed before it has pages of its own keeps nobody waiting.
+    pub(super) fn forked_in_vain(&mut self) {
+        // SAFETY: the child works on memory, forks, and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let pages = Pages::new(3);
+            let mirror = protect(&pages);
+            MORTAL.store(true, Ordering::Relaxed);
+            let begun = std::time::Instant::now();
+            // SAFETY: the grandchild is killed by the handler, which was there before han's.
+            let grandchild = unsafe { libc::fork() };
+            let mut status = 0;
+            // SAFETY: the status is there to be written.
+            let reaped = unsafe { libc::waitpid(grandchild, &raw mut status, 0) } == grandchild;
+            let killed = reaped && libc::WTERMSIG(status) == libc::SIGKILL;
+            MORTAL.store(false, Ordering::Relaxed);
+            let well = mirror.is_some() && killed && begun.elapsed().as_secs() < 5;
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!(well && children_see_what_was(pages.first_word(), 3)))) };
+        }
+        super::reap(child);
     }
 
     /// A handler of signals forks and writes to a page that children get a copy of, whatever it has interrupted, a fork
