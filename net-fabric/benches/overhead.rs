@@ -71,6 +71,7 @@ fn with_engine(name: &str, policy: Policy) {
                 policy,
                 key: Key { communicator: 0, sequence },
                 fingerprint: Fingerprint([1, 8]),
+                part_of: None,
                 group: None,
             };
             // SAFETY: `own` outlives the round, in which the operation completes.

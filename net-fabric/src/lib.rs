@@ -15,5 +15,5 @@ pub mod transport;
 pub mod verify;
 
 pub use comm::{FabricComm, Link, Patience, Plan, Ranks, Rest};
-pub use engine::{Policy, Secret, Wait, Watch};
+pub use engine::{Announced, Policy, Secret, Wait, Watch};
 pub use error::{Error, Result};

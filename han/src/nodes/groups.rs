@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use net_fabric::{FabricComm, Link};
+use net_fabric::{Announced, FabricComm, Link};
 use shm_core::exchange::Exchange;
 use shm_core::job::Job;
 use shm_core::{Call, LocalComm, Signature, Ticket};
@@ -114,19 +114,28 @@ impl Groups {
         }
     }
 
-    /// Tells the ranks of this node what is called, in both groups: they may wait for each other in different ones.
+    /// Tells the ranks of this node what is called, in both groups, as they may wait for each other in different ones; those
+    /// of other nodes hear of it with every message.
     #[inline]
-    pub(super) fn announce(&mut self, signature: Signature) {
+    pub(super) fn announce(&mut self, signature: Signature) -> Result<Announced> {
+        let announced = self.flat.announce(signature)?;
         self.locals().into_iter().flatten().for_each(|local| local.announce(signature));
+        Ok(announced)
     }
 
-    /// Begins a task's call.
-    pub(super) fn start(&mut self, stream: Stream, call: Call<'static>, prepared: &Prepared) -> Result<Ticket> {
+    /// Begins the call of a task, which is a part of another one.
+    pub(super) fn start(
+        &mut self,
+        part_of: Announced,
+        stream: Stream,
+        call: Call<'static>,
+        prepared: &Prepared,
+    ) -> Result<Ticket> {
         if let Some(local) = self.local(stream) {
             return Ok(local.start(call)?);
         }
         let plan = prepared.inter(stream);
-        self.rail(stream).map_or_else(|| Err(misplaced()), |rail| Ok(rail.start(call, plan)?))
+        self.rail(stream).map_or_else(|| Err(misplaced()), |rail| Ok(rail.start(part_of, call, plan)?))
     }
 
     /// Ends what is under way in any of them, and drops its calls.

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::rc::Rc;
 
-use net_fabric::FabricComm;
+use net_fabric::{Announced, FabricComm};
 use reduce_kernels::{Lender, Pieces};
 use shm_core::{Call, Owned, OwnedCall, Ticket};
 
@@ -86,20 +86,20 @@ impl Nodes {
     pub(crate) fn run(&mut self, call: &Call<'_>, context: &Inner) -> Result<()> {
         let rank = self.groups.flat.rank();
         call.check(rank, self.groups.flat.size())?;
-        self.groups.announce(call.signature());
+        let announced = context.noted(self.groups.announce(call.signature()))?;
         let prepared = self.prepare(call, context);
         if prepared.choice.form == Form::Flat && self.queue.is_empty() {
-            let outcome = self.groups.flat.run(call, &prepared.choice.inter, || context.idle());
+            let outcome = self.groups.flat.run(announced, call, &prepared.choice.inter, || context.idle());
             return context.noted(outcome);
         }
         let mut lender = mem::take(&mut self.lender);
         let outcome = lender.lend(call, rank, prepared.plan.scratch_bytes, |pieces| {
             let at_work = Unwinding(self);
             if prepared.is_short && at_work.0.queue.is_empty() && at_work.0.marks.is_none() {
-                let outcome = short::run(&mut at_work.0.groups, &prepared, pieces, context);
+                let outcome = short::run(&mut at_work.0.groups, announced, &prepared, pieces, context);
                 return outcome.map_err(|error| at_work.0.fail(error, context));
             }
-            let ticket = at_work.0.begin(prepared, None, Some(pieces), context)?;
+            let ticket = at_work.0.begin(announced, prepared, None, Some(pieces), context)?;
             at_work.0.wait_with(ticket, Some(pieces), context)
         });
         self.lender = lender;
@@ -110,10 +110,10 @@ impl Nodes {
     pub(crate) fn start(&mut self, call: Call<'static>, context: &Inner) -> Result<Ticket> {
         let rank = self.groups.flat.rank();
         call.check(rank, self.groups.flat.size())?;
-        self.groups.announce(call.signature());
+        let announced = context.noted(self.groups.announce(call.signature()))?;
         let prepared = self.prepare(&call, context);
         let pieces = Pieces::of(call, rank).with_scratch(prepared.plan.scratch_bytes);
-        self.begin(prepared, Some(pieces), None, context)
+        self.begin(announced, prepared, Some(pieces), None, context)
     }
 
     /// Begins an operation on a vector.
@@ -199,6 +199,7 @@ impl Nodes {
     /// Begins an operation with pieces of its own, or `lent` ones.
     fn begin(
         &mut self,
+        announced: Announced,
         prepared: Rc<Prepared>,
         own: Option<Pieces>,
         lent: Option<&Pieces>,
@@ -206,10 +207,10 @@ impl Nodes {
     ) -> Result<Ticket> {
         let entry = match (prepared.choice.form, own.as_ref().or(lent)) {
             (Form::Flat, Some(pieces)) => {
-                let begun = self.groups.flat.start(pieces.entire(), &prepared.choice.inter);
+                let begun = self.groups.flat.start(announced, pieces.entire(), &prepared.choice.inter);
                 Entry::Flat(begun.map_err(|error| self.fail(error.into(), context))?)
             }
-            _ => Entry::Tasks(Running::new(prepared, own, context.trace().and_then(Trace::begun))),
+            _ => Entry::Tasks(Running::new(announced, prepared, own, context.trace().and_then(Trace::begun))),
         };
         self.queue.push_back(Some(entry));
         self.begun += 1;

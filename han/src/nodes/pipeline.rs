@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+use net_fabric::Announced;
 use reduce_kernels::Pieces;
 use shm_core::{Call, Collective, LocalComm, Rest, Ticket};
 
@@ -25,6 +26,7 @@ const NAP: Duration = Duration::from_micros(100);
 /// An operation that is carried out task by task.
 #[derive(Debug)]
 pub(super) struct Running {
+    announced: Announced,
     prepared: Rc<Prepared>,
     /// `None` where its pieces are lent.
     pieces: Option<Pieces>,
@@ -38,9 +40,14 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(prepared: Rc<Prepared>, pieces: Option<Pieces>, name: Option<CallName>) -> Self {
+    pub(super) fn new(
+        announced: Announced,
+        prepared: Rc<Prepared>,
+        pieces: Option<Pieces>,
+        name: Option<CallName>,
+    ) -> Self {
         let (streams, tasks) = (prepared.plan.streams.len(), prepared.plan.tasks.len());
-        Self { pieces, begun: vec![0; streams], done: vec![false; tasks], left: tasks, name, prepared }
+        Self { announced, pieces, begun: vec![0; streams], done: vec![false; tasks], left: tasks, name, prepared }
     }
 
     pub(super) fn give_up(&mut self) {
@@ -205,7 +212,7 @@ impl Nodes {
                     let waits = matches!(stream, Stream::Up | Stream::Down) && !lane.flights.is_empty();
                     let trace = trace.filter(|_| !waits);
                     let traced = trace_begin(trace, running.name, &running.prepared, task);
-                    let ticket = groups.start(stream, call, &running.prepared)?;
+                    let ticket = groups.start(running.announced, stream, call, &running.prepared)?;
                     lane.flights.push_back(Flight { operation, task, ticket, traced });
                     running.begun[number] += 1;
                     any = true;

@@ -1,5 +1,6 @@
 //! Messages of one chunk: task after task, each waited for where it is, without a queue.
 
+use net_fabric::Announced;
 use reduce_kernels::Pieces;
 use shm_core::{Collective, Ticket};
 
@@ -12,7 +13,13 @@ use crate::task::Stream;
 use crate::trace::{Open, Trace};
 
 /// Carries out all tasks of a plan with one chunk.
-pub(super) fn run(groups: &mut Groups, prepared: &Prepared, pieces: &Pieces, context: &Inner) -> Result<()> {
+pub(super) fn run(
+    groups: &mut Groups,
+    announced: Announced,
+    prepared: &Prepared,
+    pieces: &Pieces,
+    context: &Inner,
+) -> Result<()> {
     // The root of a broadcast gives its node the data while they travel.
     let mut travels: Option<(Stream, Ticket, Option<Open>)> = None;
     let trace = context.trace();
@@ -28,10 +35,10 @@ pub(super) fn run(groups: &mut Groups, prepared: &Prepared, pieces: &Pieces, con
         } else if let Some(fabric) = groups.rail(task.stream) {
             let plan = prepared.inter(task.stream);
             if sends_on && number == 0 {
-                travels = Some((task.stream, fabric.start(call, plan)?, open));
+                travels = Some((task.stream, fabric.start(announced, call, plan)?, open));
                 continue;
             }
-            fabric.run(&call, plan, || context.idle())?;
+            fabric.run(announced, &call, plan, || context.idle())?;
         } else {
             return Err(misplaced());
         }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::ranks::Ranks;
-use crate::engine::{Engine, Handle, MAX_COMMUNICATORS, Secret, Settings, Watch, Work};
+use crate::engine::{Announced, Engine, Fingerprint, Handle, Key, MAX_COMMUNICATORS, Secret, Settings, Watch, Work};
 use crate::error::{Error, Result};
 use crate::transport::Transport;
 
@@ -213,6 +213,10 @@ impl Link {
     pub(super) unsafe fn start(&self, work: Work) -> Result<Handle> {
         // SAFETY: the caller's promise.
         unsafe { self.engine()?.start(work) }
+    }
+
+    pub(super) fn announce(&self, key: Key, group: u32, fingerprint: Fingerprint) -> Result<Announced> {
+        self.engine()?.announce(key, group, fingerprint)
     }
 
     pub(super) fn test(&self, handle: Handle) -> Result<bool> {

@@ -2,7 +2,7 @@
 //!
 //! A process has one [`Link`], with the engine and its transport; its communicators share it. A call is carried out
 //! after a [`Plan`], which somebody else has chosen: here nothing is decided.
-#![allow(unsafe_code)] // hands the buffers of calls to the engine, and gives back vectors that operations owned
+#![allow(unsafe_code)] // hands the buffers of calls to the engine
 
 mod kept;
 mod link;
@@ -14,10 +14,10 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use reduce_kernels::{Call, Collective, Element, Owned, OwnedCall, Ticket};
+use reduce_kernels::{Call, Collective, Signature, Ticket};
 
 use crate::algorithm::{Shape, Topology};
-use crate::engine::{Fingerprint, Handle, Key, Operands, Policy, Work};
+use crate::engine::{Announced, Fingerprint, Handle, Key, Operands, Policy, Work};
 use crate::error::{Error, Result};
 use crate::schedule::Schedule;
 use kept::{Kept, Occasion};
@@ -40,13 +40,15 @@ pub struct FabricComm {
     /// `world` for the engine; `None` where it is the whole world in order.
     group: Option<Arc<[u32]>>,
     topology: Option<Rc<Topology>>,
+    /// The ranks in short.
+    digest: u32,
+    /// Calls announced so far.
+    calls: u32,
     /// Operations begun so far.
     begun: u64,
     /// Of the operations behind the first `begun - pending.len()`, which have completed; `None` for those that have.
     pending: VecDeque<Option<Begun>>,
     kept: Kept,
-    /// Tells this communicator's operations from others'.
-    identity: Rc<()>,
 }
 
 /// An operation under way.
@@ -74,7 +76,7 @@ impl FabricComm {
         let group = group.map_err(|_| Error::InvalidArgument(format!("the ranks {world:?} are not all there")))?;
         let group = (!is_whole).then_some(group);
         link.take_number(number);
-        let (pending, identity) = (VecDeque::new(), Rc::default());
+        let digest = world.iter().fold(id, |before, &rank| Fingerprint([rank as u64, 0]).digest(before));
         Ok(Self {
             link,
             id,
@@ -83,10 +85,11 @@ impl FabricComm {
             world,
             group,
             topology: topology.map(Rc::new),
+            digest,
+            calls: 0,
             begun: 0,
-            pending,
+            pending: VecDeque::new(),
             kept: Kept::default(),
-            identity,
         })
     }
 
@@ -126,20 +129,34 @@ impl FabricComm {
         &self.link
     }
 
-    /// Carries out `call` after `plan` and waits for it. While waiting, `idle` is called now and then.
+    /// Notes a call, which is then carried out here or on other communicators: ranks whose calls differ find out by any
+    /// message of a part of it. All ranks announce every call, in the same order.
+    ///
+    /// # Errors
+    /// The network has failed.
+    pub fn announce(&mut self, signature: Signature) -> Result<Announced> {
+        let key = Key { communicator: self.number, sequence: self.calls.wrapping_add(1) };
+        let announced = self.link.announce(key, self.digest, Fingerprint([signature.packed, signature.count]))?;
+        self.calls = key.sequence;
+        Ok(announced)
+    }
+
+    /// Carries out `call`, a part of one that was announced, after `plan` and waits for it. While waiting, `idle` is called
+    /// now and then.
     ///
     /// # Errors
     /// Wrong arguments, in which case nothing was begun; or the network has failed, or `idle` has: then nothing on
     /// this link works any more.
     pub fn run<E: From<Error> + Display>(
         &mut self,
+        part_of: Announced,
         call: &Call<'_>,
         plan: &Plan,
         idle: impl FnMut() -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         // SAFETY: the call's buffers are borrowed until this returns, and then the operation has completed, or the
         // guard has ended the link, after which the engine uses no memory any more.
-        let ticket = unsafe { self.begin(call, plan) }?;
+        let ticket = unsafe { self.begin(part_of, call, plan) }?;
         let link = Rc::clone(&self.link);
         let guard = EndUnlessDone { link: &link, is_done: false };
         let outcome = self.wait(ticket, idle);
@@ -150,14 +167,14 @@ impl FabricComm {
         outcome
     }
 
-    /// Begins `call` after `plan`; it goes on in [`Link::progress`].
+    /// Begins `call`, a part of one that was announced, after `plan`; it goes on in [`Link::progress`].
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn start(&mut self, call: Call<'static>, plan: &Plan) -> Result<Ticket> {
+    pub fn start(&mut self, part_of: Announced, call: Call<'static>, plan: &Plan) -> Result<Ticket> {
         // SAFETY: the buffers of a call are valid as long as its lifetime, or until it has completed, as whoever made
         // it by hand has promised.
-        let ticket = unsafe { self.begin(&call, plan) }?;
+        let ticket = unsafe { self.begin(part_of, &call, plan) }?;
         // Else it has completed.
         if let Some(begun) = self.pending.back_mut().and_then(Option::as_mut) {
             begun.call = Some(call);
@@ -179,38 +196,6 @@ impl FabricComm {
                 std::mem::forget(call);
             }
         }
-    }
-
-    /// Begins an operation on a vector, which [`take`](Self::take) gives back, after what `plan` says.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run), or that of `plan`; the vector is dropped then.
-    pub fn start_owned<T: Element, E: From<Error>>(
-        &mut self,
-        what: OwnedCall,
-        buffer: Vec<T>,
-        plan: impl FnOnce(&Call<'_>) -> std::result::Result<Plan, E>,
-    ) -> std::result::Result<Owned<T>, E> {
-        let identity = Rc::clone(&self.identity);
-        // SAFETY: where `start` returns an error, it has begun nothing, or the link has ended and uses no memory.
-        unsafe {
-            Owned::begin(what, buffer, &identity, |call| {
-                let plan = plan(&call)?;
-                Ok(self.start(call, &plan)?)
-            })
-        }
-    }
-
-    /// The vector, if its operation has completed; else the request again.
-    ///
-    /// # Errors
-    /// The request, when the operation is still under way, or another communicator's.
-    pub fn take<T>(&mut self, owned: Owned<T>) -> std::result::Result<Vec<T>, Owned<T>> {
-        if !owned.is_of(&self.identity) || !self.has_completed(owned.ticket()) {
-            return Err(owned);
-        }
-        // SAFETY: it was begun here, and has completed.
-        Ok(unsafe { owned.into_vec() })
     }
 
     /// True if operations were begun and are not known to have completed.
@@ -298,7 +283,7 @@ impl FabricComm {
 
     /// # Safety
     /// The call's buffers are what its constructor promises until the operation has completed or the link has ended.
-    unsafe fn begin(&mut self, call: &Call<'_>, plan: &Plan) -> Result<Ticket> {
+    unsafe fn begin(&mut self, part_of: Announced, call: &Call<'_>, plan: &Plan) -> Result<Ticket> {
         let (rank, size) = (self.rank, self.size());
         call.check(rank, size).map_err(|e| Error::InvalidArgument(e.0))?;
         let bytes = call.bytes();
@@ -312,11 +297,11 @@ impl FabricComm {
             None => operands,
         };
         let schedule = self.schedule(plan, call, in_place)?;
-        let signature = call.signature();
         #[expect(clippy::cast_possible_truncation, reason = "the engine counts modulo 2^32")]
         let key = Key { communicator: self.number, sequence: self.begun as u32 };
-        let fingerprint = Fingerprint([signature.packed, signature.count]);
-        let work = Work { schedule, operands, policy: plan.policy, key, fingerprint, group: self.group.clone() };
+        let (fingerprint, part_of) = (Fingerprint::default(), Some(part_of));
+        let work =
+            Work { schedule, operands, policy: plan.policy, key, fingerprint, part_of, group: self.group.clone() };
         // SAFETY: the caller's promise; the lengths are the call's own.
         let handle = unsafe { self.link.start(work) }?;
         self.begun += 1;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::operation::{Operation, Surroundings};
 use super::scratch::Pool;
-use super::seal::Seal;
-use super::tag::{MAX_OPERATIONS, StepName};
+use super::seal::{Fingerprint, Seal};
+use super::tag::{Key, MAX_OPERATIONS, StepName};
 use super::vigil::History;
 use super::watch::Watcher;
-use super::work::{Extents, Work};
+use super::work::{Announced, Called, Extents, Work};
 use super::{Handle, Settings};
 use crate::error::{Error, Result};
 use crate::schedule::{Action, Schedule};
@@ -50,8 +50,8 @@ pub(super) struct Place {
     /// It is in the list of those that need attention.
     pub(super) listed: bool,
     pub(super) operation: Option<Box<Operation>>,
-    /// What waits for its turn, and the digest of its messages' words.
-    pub(super) queued: Option<(Work, u32)>,
+    /// What waits for its turn, and its call.
+    pub(super) queued: Option<(Work, Announced)>,
     /// When the operation was first looked at.
     pub(super) seen: Option<Instant>,
     /// After how much waiting it is spoken of next.
@@ -64,7 +64,9 @@ pub(super) struct Turn {
     pub(super) communicator: u16,
     pub(super) under_way: usize,
     pub(super) queue: VecDeque<u16>,
-    /// The digest of all operations so far.
+    /// The communicator's ranks in short, if they have announced calls.
+    pub(super) group: u32,
+    /// The digest of all calls so far.
     pub(super) digest: u32,
     pub(super) history: History,
 }
@@ -95,21 +97,29 @@ impl Core {
 
     /// Begins work that has been checked, or queues it.
     pub(super) fn start<T: Transport>(&mut self, place: u16, work: Work, transport: &mut T) -> Result<Handle> {
+        let call = work.part_of.unwrap_or_else(|| self.announce(work.key, 0, work.fingerprint));
         let turn = self.turn(work.key.communicator);
         let generation = self.places[usize::from(place)].generation;
-        let digest = work.fingerprint.digest(self.turns[turn].digest);
-        self.turns[turn].digest = digest;
-        if self.watcher.is_some() {
-            self.turns[turn].history.record(work.key.sequence, work.fingerprint);
-        }
         let Turn { under_way, queue, .. } = &mut self.turns[turn];
         if *under_way < self.settings.operations && queue.is_empty() {
-            self.begin(turn, place, work, digest, transport)?;
+            self.begin(turn, place, work, call, transport)?;
         } else {
             queue.push_back(place);
-            self.places[usize::from(place)].queued = Some((work, digest));
+            self.places[usize::from(place)].queued = Some((work, call));
         }
         Ok(Handle { place, generation })
+    }
+
+    /// Notes a call of a communicator.
+    pub(super) fn announce(&mut self, key: Key, group: u32, fingerprint: Fingerprint) -> Announced {
+        let turn = self.turn(key.communicator);
+        let turn = &mut self.turns[turn];
+        turn.group = group;
+        turn.digest = fingerprint.digest(turn.digest);
+        if self.watcher.is_some() {
+            turn.history.record(key.sequence, fingerprint);
+        }
+        Announced { called: Called { key, group, fingerprint }, digest: turn.digest }
     }
 
     pub(super) fn has_completed(&self, handle: Handle) -> bool {
@@ -142,6 +152,7 @@ impl Core {
                 communicator,
                 under_way: 0,
                 queue: VecDeque::new(),
+                group: 0,
                 digest: 0,
                 history: History::default(),
             });
@@ -155,8 +166,8 @@ impl Core {
         while self.turns[turn].under_way < self.settings.operations {
             let Some(place) = self.turns[turn].queue.pop_front() else { return Ok(()) };
             let queued = self.places[usize::from(place)].queued.take();
-            let Some((work, digest)) = queued else { unreachable!("what waits for its turn has work") };
-            self.begin(turn, place, work, digest, transport)?;
+            let Some((work, call)) = queued else { unreachable!("what waits for its turn has work") };
+            self.begin(turn, place, work, call, transport)?;
         }
         Ok(())
     }
@@ -166,14 +177,14 @@ impl Core {
         turn: usize,
         place: u16,
         work: Work,
-        digest: u32,
+        call: Announced,
         transport: &mut T,
     ) -> Result<()> {
         self.turns[turn].under_way += 1;
         let slot = &mut self.places[usize::from(place)];
         let scratch = self.scratch.take(work.scratch_bytes());
         let mut operation = self.idle.pop().unwrap_or_else(|| Box::new(Operation::idle(&self.nothing)));
-        operation.take_on(work, digest, StepName { place, generation: slot.generation, step: 0 }, scratch);
+        operation.take_on(work, call, StepName { place, generation: slot.generation, step: 0 }, scratch);
         let operation = slot.operation.insert(operation);
         operation.begin(&mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare })?;
         if operation.is_complete() {

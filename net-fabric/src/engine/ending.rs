@@ -91,13 +91,13 @@ impl Core {
                         watcher.told = true;
                         return Some(reason.into_error());
                     }
-                    Mailed::Note { sender, note: Note::Ask { key, fingerprint } } => {
-                        asked.push((key, (sender, fingerprint)));
-                    }
+                    Mailed::Note { sender, note: Note::Ask(called) } => asked.push((sender, called)),
                     _ => {}
                 }
             }
-            if let Some(mismatch) = asked.into_iter().find_map(|(key, theirs)| self.compare(key, theirs, own).err()) {
+            if let Some(mismatch) =
+                asked.into_iter().find_map(|(sender, called)| self.compare(sender, called, own).err())
+            {
                 return Some(mismatch);
             }
             watcher = self.watcher.as_mut()?;
@@ -119,7 +119,7 @@ impl Core {
     fn with_circumstances(&self, error: Error, own: usize) -> Error {
         match (error, &self.watcher) {
             (Error::Unreachable { rank, reason }, Some(watcher)) if !watcher.told => {
-                let doing = self.doing().map(|(key, fingerprint)| watcher.operation(key, fingerprint));
+                let doing = self.doing().map(|called| watcher.operation(called));
                 let doing = doing.map_or_else(String::new, |operation| format!(" in {operation}"));
                 // What its name says besides its number: process and node.
                 let name = watcher.host.name(rank);
@@ -148,8 +148,8 @@ impl Core {
     /// Gives up what is left, and all notes. A rank that leaves while it is in an operation ends the job.
     pub(super) fn close<T: Transport>(&mut self, transport: &mut T) {
         let doing = self.doing();
-        if let (None, Some((key, fingerprint)), Some(watcher)) = (&self.failed, doing, &self.watcher) {
-            let why = format!("it left while in {}", watcher.operation(key, fingerprint));
+        if let (None, Some(called), Some(watcher)) = (&self.failed, doing, &self.watcher) {
+            let why = format!("it left while in {}", watcher.operation(called));
             self.end(Error::Aborted { rank: transport.rank(), why }, transport);
         }
         self.give_up(transport);

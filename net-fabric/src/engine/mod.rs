@@ -27,7 +27,7 @@ pub use operands::{Operands, Reduction};
 pub use seal::{Fingerprint, Secret};
 pub use tag::{Key, MAX_COMMUNICATORS, MAX_MESSAGES};
 pub use watch::{Host, NoHost, Wait, Watch};
-pub use work::{Policy, Work};
+pub use work::{Announced, Policy, Work};
 
 /// What an engine is told at its start.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +105,17 @@ impl<T: Transport> Engine<T> {
         work.check(&extent, &self.transport)?;
         let place = self.core.take_place()?;
         self.core.start(place, work, &mut self.transport).map_err(|error| self.fail(error))
+    }
+
+    /// Notes a call of a communicator whose work is begun in parts, maybe on other communicators: all ranks must agree on
+    /// it, and on all before it. All ranks of a communicator announce the same calls in the same order, or none. `group`
+    /// stands for its ranks.
+    ///
+    /// # Errors
+    /// Nothing works any more.
+    pub fn announce(&mut self, key: Key, group: u32, fingerprint: Fingerprint) -> Result<Announced> {
+        self.core.check()?;
+        Ok(self.core.announce(key, group, fingerprint))
     }
 
     /// Forgets a communicator that nobody uses any more, so that its number may be used for another one: on all of

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use super::operands::Memory;
 use super::scratch::Block;
-use super::seal::{Fingerprint, Seal};
+use super::seal::Seal;
 use super::tag::{Key, StepName};
+use super::work::Announced;
 use super::{Policy, Work};
 use crate::error::Result;
 use crate::schedule::{Action, Schedule};
@@ -42,8 +43,8 @@ pub(super) struct Operation {
     /// The schedule of an idle place.
     nothing: Arc<Schedule>,
     pub(super) key: Key,
-    pub(super) fingerprint: Fingerprint,
-    digest: u32,
+    /// The call that it is, or is a part of.
+    pub(super) call: Announced,
     group: Option<Arc<[u32]>>,
     policy: Policy,
     name: StepName,
@@ -85,8 +86,7 @@ impl Operation {
             schedule: Arc::clone(nothing),
             nothing: Arc::clone(nothing),
             key: Key { communicator: 0, sequence: 0 },
-            fingerprint: Fingerprint::default(),
-            digest: 0,
+            call: Announced::default(),
             group: None,
             policy: Policy::Blocking,
             name: StepName { place: 0, generation: 0, step: 0 },
@@ -106,14 +106,12 @@ impl Operation {
     }
 
     /// Makes this place the operation that `work` describes, which has been checked. Nothing begins yet.
-    /// `digest` is that of all operations of its communicator up to this one.
-    pub(super) fn take_on(&mut self, work: Work, digest: u32, name: StepName, mut scratch: Block) {
+    pub(super) fn take_on(&mut self, work: Work, call: Announced, name: StepName, mut scratch: Block) {
         self.memory = work.operands.resolve(&mut scratch);
         self.scratch = scratch;
         self.schedule = work.schedule;
         self.key = work.key;
-        self.fingerprint = work.fingerprint;
-        self.digest = digest;
+        self.call = call;
         self.group = work.group;
         self.policy = work.policy;
         self.name = name;
@@ -248,7 +246,7 @@ impl Operation {
         let posted = match self.schedule.action(step as usize) {
             Action::Send { peer, message, from } => {
                 let (peer, tag) = (self.world_rank(peer), self.key.tag(message));
-                let word = around.seal.word(tag, around.transport.rank(), peer, self.digest);
+                let word = around.seal.word(tag, around.transport.rank(), peer, self.call.digest);
                 // SAFETY: whoever began the operation promised the vectors until it has completed or was given
                 // up, which cancels this; the schedule's waits keep writers away until the send has completed.
                 unsafe { around.transport.send(peer, tag, word, self.memory.at(from), from.bytes, token) }?
@@ -289,7 +287,7 @@ impl Operation {
 
     /// The word that a message of this operation carries.
     pub(super) fn word(&self, seal: &Seal, message: u32, sender: usize, receiver: usize) -> u64 {
-        seal.word(self.key.tag(message), sender, receiver, self.digest)
+        seal.word(self.key.tag(message), sender, receiver, self.call.digest)
     }
 
     /// The ranks of the world that this one waits for: those that have to send to it, or else to receive from it.

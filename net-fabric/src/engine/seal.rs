@@ -39,7 +39,7 @@ pub(super) enum Broken {
 
 impl Fingerprint {
     /// Half a word for this operation and all before it on its communicator, whose half word is `before`.
-    pub(super) fn digest(self, before: u32) -> u32 {
+    pub(crate) fn digest(self, before: u32) -> u32 {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
         let mixed = (self.0[0] ^ u64::from(before)).wrapping_mul(ODD);
         let mixed = (mixed ^ (mixed >> 31) ^ self.0[1]).wrapping_mul(ODD);

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::core::Core;
+use super::core::{Core, Turn};
 use super::operation::Surroundings;
 use super::seal::{Broken, Fingerprint};
 use super::tag::{Key, StepName, control_number};
 use super::watch::note::{Note, State};
 use super::watch::{Mailed, Wait};
+use super::work::{Announced, Called};
 use crate::error::{Error, Result};
 use crate::schedule::Action;
 use crate::transport::{Completion, Transport};
@@ -74,57 +75,62 @@ impl Core {
                 watcher.told = true;
                 Err(reason.into_error())
             }
-            Mailed::Note { sender, note: Note::Ask { key, fingerprint } } => {
-                self.compare(key, (sender, fingerprint), transport.rank())?;
-                let state = self.state(key);
+            Mailed::Note { sender, note: Note::Ask(called) } => {
+                self.compare(sender, called, transport.rank())?;
+                let state = self.state(called);
                 if let Some(watcher) = &mut self.watcher {
-                    watcher.mail.write(sender, &Note::Answer { key, state }, transport);
+                    watcher.mail.write(sender, &Note::Answer { key: called.key, state }, transport);
                 }
                 Ok(())
             }
             Mailed::Note { sender, note: Note::Answer { key, state } } => {
                 let suspected = watcher.answered(sender, key, state);
-                if let State::Before { doing: Some((doing, fingerprint)) } = state {
-                    self.compare(doing, (sender, fingerprint), transport.rank())?;
+                if let State::Before { doing: Some(doing) } = state {
+                    self.compare(sender, doing, transport.rank())?;
                 }
-                suspected.map_or(Ok(()), |error| self.search_further(sender, key, error, transport))
+                suspected.map_or(Ok(()), |(called, error)| self.search_further(sender, called, error, transport))
             }
         }
     }
 
-    /// Compares what a peer does with what this rank did in that operation.
-    pub(super) fn compare(&self, key: Key, theirs: (usize, Fingerprint), rank: usize) -> Result<()> {
-        let own = self.turns.iter().find(|turn| turn.communicator == key.communicator);
-        let own = own.and_then(|turn| turn.history.recall(key.sequence));
+    /// Compares what a peer has called with what this rank has.
+    pub(super) fn compare(&self, peer: usize, called: Called, rank: usize) -> Result<()> {
+        let Called { key, fingerprint: theirs, .. } = called;
+        let own = self.turn_of(called).and_then(|turn| turn.history.recall(key.sequence));
         match (own, &self.watcher) {
-            (Some(own), Some(watcher)) if own != theirs.1 => Err(watcher.mismatch(key, (rank, own), theirs)),
+            (Some(own), Some(watcher)) if own != theirs => Err(watcher.mismatch(key, (rank, own), (peer, theirs))),
             _ => Ok(()),
         }
     }
 
+    /// The communicator of a call, if this rank is in it.
+    fn turn_of(&self, called: Called) -> Option<&Turn> {
+        let is_same = |turn: &&Turn| turn.communicator == called.key.communicator && turn.group == called.group;
+        self.turns.iter().find(is_same)
+    }
+
     /// A peer whose messages were those of another operation does the same in this one: then the two have
     /// differed in one before. Asks about that.
-    fn search_further<T: Transport>(&mut self, rank: usize, key: Key, error: Error, transport: &T) -> Result<()> {
-        let before = Key { sequence: key.sequence.wrapping_sub(1), ..key };
-        let turn = self.turns.iter().find(|turn| turn.communicator == key.communicator);
-        let fingerprint = turn.and_then(|turn| turn.history.recall(before.sequence));
+    fn search_further<T: Transport>(&mut self, rank: usize, called: Called, error: Error, transport: &T) -> Result<()> {
+        let key = Key { sequence: called.key.sequence.wrapping_sub(1), ..called.key };
+        let fingerprint = self.turn_of(called).and_then(|turn| turn.history.recall(key.sequence));
         match (fingerprint, &mut self.watcher) {
             (Some(fingerprint), Some(watcher)) if matches!(error, Error::Mismatch(_)) => {
-                watcher.suspect(rank, before, &Note::Ask { key: before, fingerprint }, error, transport);
+                watcher.suspect(rank, Called { key, fingerprint, ..called }, error, transport);
                 Ok(())
             }
             _ => Err(error),
         }
     }
 
-    /// How far this rank is with an operation.
-    fn state(&self, key: Key) -> State {
-        let turn = self.turns.iter().find(|turn| turn.communicator == key.communicator);
-        if turn.is_none_or(|turn| turn.history.is_before(key.sequence)) {
+    /// How far this rank is with a call.
+    fn state(&self, called: Called) -> State {
+        if self.turn_of(called).is_none_or(|turn| turn.history.is_before(called.key.sequence)) {
             return State::Before { doing: self.doing() };
         }
-        let queued = self.places.iter().any(|place| place.queued.as_ref().is_some_and(|(work, _)| work.key == key));
-        let operation = self.places.iter().filter_map(|place| place.operation.as_ref()).find(|own| own.key == key);
+        let is_it = |call: &Announced| call.called == called;
+        let queued = self.places.iter().any(|place| place.queued.as_ref().is_some_and(|(_, call)| is_it(call)));
+        let operation = self.places.iter().filter_map(|place| place.operation.as_ref()).find(|own| is_it(&own.call));
         match operation {
             Some(operation) => {
                 let waits_for = operation.awaited().next().and_then(|rank| u32::try_from(rank).ok());
@@ -135,12 +141,12 @@ impl Core {
         }
     }
 
-    /// The operation that this rank has been in for longest.
-    pub(super) fn doing(&self) -> Option<(Key, Fingerprint)> {
+    /// The call that this rank has been in for longest.
+    pub(super) fn doing(&self) -> Option<Called> {
         let operations = self.places.iter().filter_map(|place| place.operation.as_ref().map(|own| (place.seen, own)));
         // Those that were never looked at are the youngest.
-        let oldest = operations.min_by_key(|(seen, own)| (seen.is_none(), *seen, own.key.sequence));
-        oldest.map(|(_, own)| (own.key, own.fingerprint))
+        let oldest = operations.min_by_key(|(seen, own)| (seen.is_none(), *seen, own.call.called.key.sequence));
+        oldest.map(|(_, own)| own.call.called)
     }
 
     /// Looks after operations that take long.
@@ -166,10 +172,11 @@ impl Core {
             asked.sort_unstable();
             asked.dedup();
             asked.truncate(ASKED);
-            let (key, fingerprint) = (operation.key, operation.fingerprint);
+            let called = operation.call.called;
+            let Called { key, fingerprint, .. } = called;
             watcher.host.waits(Some(&Wait { key, fingerprint, waited, ranks: &asked }));
             for &rank in &asked {
-                watcher.await_rank(rank, &Note::Ask { key, fingerprint }, now, transport);
+                watcher.await_rank(rank, &Note::Ask(called), now, transport);
             }
             let is_over = watcher.watch.time_limit.is_some_and(|limit| waited >= limit);
             let speak_at = *slot.speak_after.get_or_insert(watcher.watch.speak_after.unwrap_or(Duration::MAX));
@@ -178,7 +185,7 @@ impl Core {
             }
             let missing: Vec<String> = asked.iter().map(|&rank| watcher.describe(rank, now)).collect();
             let own = watcher.host.name(transport.rank());
-            let (operation, missing) = (watcher.operation(key, fingerprint), missing.join("; "));
+            let (operation, missing) = (watcher.operation(called), missing.join("; "));
             let missing = if missing.is_empty() { "its own work" } else { &missing };
             let sentence = format!("{own} has waited {:.1} s in {operation} for {missing}", waited.as_secs_f64());
             if is_over {
@@ -205,17 +212,17 @@ impl Core {
             return error.map_or(Ok(()), Err);
         };
         let (rank, own) = (operation.world_rank(peer), transport.rank());
-        let (key, fingerprint) = (operation.key, operation.fingerprint);
+        let called = operation.call.called;
         let of_length = error.is_some();
         if of_length && word == operation.word(&self.seal, message, rank, own) {
             // The same call, but not the same schedule.
             return error.map_or(Ok(()), Err);
         }
-        let broken = self.seal.examine(word, key.tag(message), rank, own);
+        let broken = self.seal.examine(word, operation.key.tag(message), rank, own);
         // A transport that cannot tell the word of a message of another length gives none.
         let is_stranger = broken == Broken::Stranger && !(of_length && word == 0);
         let Some(watcher) = &mut self.watcher else {
-            return Err(error.unwrap_or_else(|| unwatched(broken, rank, key)));
+            return Err(error.unwrap_or_else(|| unwatched(broken, rank, called.key)));
         };
         if is_stranger {
             watcher.refuse(rank);
@@ -229,11 +236,12 @@ impl Core {
             }
             _ => "calls something else, in this operation or in one before".to_owned(),
         };
-        let called = watcher.host.call(fingerprint);
+        let Called { key, fingerprint, .. } = called;
+        let what = watcher.host.call(fingerprint);
         let Key { communicator, sequence } = key;
         let place = format!("operation #{sequence} on communicator {communicator}");
-        let error = Error::Mismatch(format!("{place}: {own} called {called}, but {other} {did}"));
-        watcher.suspect(rank, key, &Note::Ask { key, fingerprint }, error, transport);
+        let error = Error::Mismatch(format!("{place}: {own} called {what}, but {other} {did}"));
+        watcher.suspect(rank, called, error, transport);
         Ok(())
     }
 }

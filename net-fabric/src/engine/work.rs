@@ -32,6 +32,24 @@ impl Default for Policy {
     }
 }
 
+/// A call of a communicator, as its ranks speak of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Called {
+    /// Which call of which communicator; not what its messages carry, which may be those of other communicators.
+    pub(crate) key: Key,
+    /// The communicator's ranks in short: others may have one of the same number.
+    pub(crate) group: u32,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// A call that this rank's engine knows of; see [`Engine::announce`](super::Engine::announce).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Announced {
+    pub(super) called: Called,
+    /// Of this call and all before it on its communicator.
+    pub(super) digest: u32,
+}
+
 /// One rank's part of a collective operation.
 #[derive(Debug, Clone)]
 pub struct Work {
@@ -43,8 +61,10 @@ pub struct Work {
     pub policy: Policy,
     /// Which operation of which communicator it is.
     pub key: Key,
-    /// What the other ranks must agree with.
+    /// What the other ranks must agree with, unless it is a part of a call that was announced.
     pub fingerprint: Fingerprint,
+    /// The call that it is a part of, of this communicator or another one.
+    pub part_of: Option<Announced>,
     /// The communicator's ranks in the transport's world; none if they are the same.
     pub group: Option<Arc<[u32]>>,
 }

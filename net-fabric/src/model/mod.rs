@@ -145,6 +145,7 @@ impl Rank {
             policy,
             key: Key { communicator: 0, sequence: 0 },
             fingerprint: Fingerprint::default(),
+            part_of: None,
             group: None,
         };
         #[allow(unsafe_code)] // The engine wants a promise about memory, and there is none.

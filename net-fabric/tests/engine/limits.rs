@@ -223,6 +223,7 @@ fn work(schedule: net_fabric::schedule::Schedule, operands: Operands) -> Work {
         policy: Policy::default(),
         key: KEY,
         fingerprint: Fingerprint::default(),
+        part_of: None,
         group: None,
     }
 }

@@ -70,6 +70,7 @@ fn exact<const BYTES: usize>(algorithm: Algorithm, size: usize, count: usize, ch
             policy: Policy::EventDriven { sends: 2, recvs: 3 },
             key: Key { communicator: 0, sequence: 0 },
             fingerprint: Fingerprint::default(),
+            part_of: None,
             group: None,
         };
         // SAFETY: the vectors are left alone until all engines have completed, or the test has failed.

@@ -153,6 +153,7 @@ impl Part {
             policy: case.policy,
             key,
             fingerprint: Fingerprint([case.collective as u64 | (case.root as u64) << 8, case.count as u64]),
+            part_of: None,
             group,
         };
         // SAFETY: the vectors stay in this part, which is kept until the operation has completed or failed.

@@ -96,7 +96,7 @@ pub(crate) fn late() -> Result<()> {
 
 /// The ranks do not call the same, and every one of them is told so.
 #[track_caller]
-fn expect_mismatch(done: &Finished, ranks: usize) {
+pub(crate) fn expect_mismatch(done: &Finished, ranks: usize) {
     for text in reports(done, ranks, None) {
         assert!(text.starts_with("mismatched collective: ") && text.ends_with(" [mismatch]"), "{text:?}: {done:#?}");
     }

@@ -2,6 +2,7 @@
 //! HAN_TEST_NO_NETNS=1 leaves out those that need namespaces.
 #![allow(clippy::unwrap_used)] // in a test a panic is the report
 
+mod agreement;
 mod collectives;
 mod faults;
 #[allow(dead_code)] // shared with the tests of `han run`, which use all of it

@@ -39,6 +39,7 @@ fn play_a_role() {
             crate::faults::differ(rank.parse().unwrap(), count.parse().unwrap(), own, others)
         }
         ["leave-early", rank] => crate::faults::leave_early(rank.parse().unwrap()),
+        ["agree", what] => crate::agreement::rank(what),
         ["mismatch"] => crate::faults::mismatch(),
         _ => panic!("no such role: {role}"),
     };

@@ -17,6 +17,7 @@ use note::{Note, State};
 
 use super::seal::Fingerprint;
 use super::tag::Key;
+use super::work::Called;
 use crate::error::Error;
 use crate::transport::Transport;
 
@@ -139,7 +140,7 @@ struct Peer {
 #[derive(Debug)]
 struct Suspect {
     rank: usize,
-    key: Key,
+    called: Called,
     error: Error,
     until: Instant,
 }
@@ -206,20 +207,21 @@ impl Watcher {
         asked.into_iter().find_map(|(&rank, _)| host.fate(rank).map(|reason| Error::Unreachable { rank, reason }))
     }
 
-    /// A rank has answered. If its messages had shown that it does something else, the error that it is then.
-    pub(super) fn answered(&mut self, rank: usize, key: Key, state: State) -> Option<Error> {
+    /// A rank has answered. If its messages had shown that it does something else, in which call, and the error that it is then.
+    pub(super) fn answered(&mut self, rank: usize, key: Key, state: State) -> Option<(Called, Error)> {
         if let Some(peer) = self.peers.get_mut(&rank) {
             peer.silent_since = None;
             peer.answer = Some(state);
         }
-        let at = self.suspects.iter().position(|suspect| suspect.rank == rank && suspect.key == key)?;
-        Some(self.suspects.swap_remove(at).error)
+        let at = self.suspects.iter().position(|suspect| suspect.rank == rank && suspect.called.key == key)?;
+        let Suspect { called, error, .. } = self.suspects.swap_remove(at);
+        Some((called, error))
     }
 
     /// A rank's message has shown that it does something else: asks what, before that is an error.
-    pub(super) fn suspect(&mut self, rank: usize, key: Key, question: &Note, error: Error, transport: &impl Transport) {
-        self.suspects.push(Suspect { rank, key, error, until: Instant::now() + EXPLAINS_WITHIN });
-        self.mail.write(rank, question, transport);
+    pub(super) fn suspect(&mut self, rank: usize, called: Called, error: Error, transport: &impl Transport) {
+        self.suspects.push(Suspect { rank, called, error, until: Instant::now() + EXPLAINS_WITHIN });
+        self.mail.write(rank, &Note::Ask(called), transport);
     }
 
     /// What a rank is suspected of.
@@ -243,7 +245,7 @@ impl Watcher {
         }
     }
 
-    pub(super) fn operation(&self, key: Key, fingerprint: Fingerprint) -> String {
+    pub(super) fn operation(&self, Called { key, fingerprint, .. }: Called) -> String {
         format!("{} #{} on communicator {}", self.host.call(fingerprint), key.sequence, key.communicator)
     }
 
@@ -260,11 +262,9 @@ impl Watcher {
             Some(State::In { waits_for: Some(next) }) => {
                 format!("{name}, which waits for {}", self.host.name(next as usize))
             }
-            Some(State::Before { doing: Some((key, fingerprint)) }) => {
-                format!("{name}, which is in {}", self.operation(key, fingerprint))
-            }
+            Some(State::Before { doing: Some(doing) }) => format!("{name}, which is in {}", self.operation(doing)),
             Some(State::Before { doing: None }) => format!("{name}, which has not called it"),
-            Some(State::Behind) => format!("{name}, which is done with it"),
+            Some(State::Behind) => format!("{name}, which has called it"),
             Some(State::In { waits_for: None }) | None => name,
         }
     }

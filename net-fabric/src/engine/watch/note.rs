@@ -2,6 +2,7 @@
 
 use crate::engine::seal::Fingerprint;
 use crate::engine::tag::Key;
+use crate::engine::work::Called;
 use crate::error::Error;
 
 /// Bytes of every note.
@@ -15,7 +16,7 @@ const NOBODY: u32 = u32::MAX;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Note {
     /// The sender is in this operation and waits for the receiver.
-    Ask { key: Key, fingerprint: Fingerprint },
+    Ask(Called),
     /// What the sender knows of the operation that it was asked about, which is not a different one.
     Answer { key: Key, state: State },
     /// The job has ended, and why.
@@ -27,10 +28,10 @@ pub(crate) enum Note {
 pub(crate) enum State {
     /// In it, waiting for a rank or for nobody.
     In { waits_for: Option<u32> },
-    /// Done with it, or it is longer ago than the rank remembers.
+    /// Nothing of it is under way on the network any more, or just now; or it is longer ago than the rank remembers.
     Behind,
     /// Not there yet, but in another one or in none.
-    Before { doing: Option<(Key, Fingerprint)> },
+    Before { doing: Option<Called> },
 }
 
 /// Why the job has ended.
@@ -82,20 +83,25 @@ impl Note {
             bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
         };
         put(bytes, 4, u32::try_from(sender).unwrap_or(NOBODY));
-        let put_operation = |bytes: &mut [u8; BYTES], at: usize, key: Key, fingerprint: Fingerprint| {
+        let put_key = |bytes: &mut [u8; BYTES], key: &Key| {
             put(bytes, 12, key.sequence);
             bytes[16..18].copy_from_slice(&key.communicator.to_le_bytes());
-            bytes[at..at + 8].copy_from_slice(&fingerprint.0[0].to_le_bytes());
-            bytes[at + 8..at + 16].copy_from_slice(&fingerprint.0[1].to_le_bytes());
+        };
+        let put_call = |bytes: &mut [u8; BYTES], Called { key, group, fingerprint }: &Called| {
+            bytes[18..20].copy_from_slice(&key.communicator.to_le_bytes());
+            put(bytes, 20, key.sequence);
+            bytes[24..32].copy_from_slice(&fingerprint.0[0].to_le_bytes());
+            bytes[32..40].copy_from_slice(&fingerprint.0[1].to_le_bytes());
+            put(bytes, 40, *group);
         };
         match self {
-            Self::Ask { key, fingerprint } => {
+            Self::Ask(called) => {
                 bytes[0] = 1;
-                put_operation(bytes, 24, *key, *fingerprint);
+                put_call(bytes, called);
             }
             Self::Answer { key, state } => {
                 bytes[0] = 2;
-                put_operation(bytes, 24, *key, Fingerprint::default());
+                put_key(bytes, key);
                 match state {
                     State::In { waits_for } => {
                         bytes[1] = 1;
@@ -104,12 +110,9 @@ impl Note {
                     State::Behind => bytes[1] = 2,
                     State::Before { doing } => {
                         bytes[1] = 3;
-                        if let Some((doing, fingerprint)) = doing {
+                        if let Some(doing) = doing {
                             bytes[1] = 4;
-                            put(bytes, 20, doing.sequence);
-                            bytes[18..20].copy_from_slice(&doing.communicator.to_le_bytes());
-                            bytes[24..32].copy_from_slice(&fingerprint.0[0].to_le_bytes());
-                            bytes[32..40].copy_from_slice(&fingerprint.0[1].to_le_bytes());
+                            put_call(bytes, doing);
                         }
                     }
                 }
@@ -135,17 +138,18 @@ impl Note {
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let word = |at: usize| u64::from(number(bytes, at)) | u64::from(number(bytes, at + 4)) << 32;
         let key = Key { communicator: half(16), sequence: number(bytes, 12) };
-        let fingerprint = Fingerprint([word(24), word(32)]);
+        let called = Called {
+            key: Key { communicator: half(18), sequence: number(bytes, 20) },
+            group: number(bytes, 40),
+            fingerprint: Fingerprint([word(24), word(32)]),
+        };
         let rank = number(bytes, 8);
         Some(match (bytes[0], bytes[1]) {
-            (1, _) => Self::Ask { key, fingerprint },
+            (1, _) => Self::Ask(called),
             (2, 1) => Self::Answer { key, state: State::In { waits_for: (rank != NOBODY).then_some(rank) } },
             (2, 2) => Self::Answer { key, state: State::Behind },
             (2, 3) => Self::Answer { key, state: State::Before { doing: None } },
-            (2, 4) => {
-                let doing = Key { communicator: half(18), sequence: number(bytes, 20) };
-                Self::Answer { key, state: State::Before { doing: Some((doing, fingerprint)) } }
-            }
+            (2, 4) => Self::Answer { key, state: State::Before { doing: Some(called) } },
             (3, kind) => {
                 let kind = match kind {
                     1 => Kind::Unreachable,
@@ -173,7 +177,8 @@ mod tests {
     #[test]
     fn notes_survive_the_wire() {
         let key = Key { communicator: 0x7ffe, sequence: 0xfedc_ba98 };
-        let doing = (Key { communicator: 3, sequence: 5 }, Fingerprint([u64::MAX, 1 << 40]));
+        let fingerprint = Fingerprint([u64::MAX, 1 << 40]);
+        let doing = Called { key: Key { communicator: 3, sequence: 5 }, group: 0xf123_4567, fingerprint };
         let errors = [
             Error::Unreachable { rank: 7, reason: "gone".into() },
             Error::Mismatch("rank 0 called barrier()".into()),
@@ -190,7 +195,7 @@ mod tests {
         ];
         let answers = answers.map(|state| Note::Answer { key, state });
         let mut bytes = [0xff; BYTES];
-        for note in ends.chain(answers).chain([Note::Ask { key, fingerprint: doing.1 }]) {
+        for note in ends.chain(answers).chain([Note::Ask(doing)]) {
             note.write(12, &mut bytes);
             assert_eq!((Note::read(&bytes), Note::sender(&bytes)), (Some(note), 12));
         }
