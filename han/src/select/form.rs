@@ -99,8 +99,10 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     let layout = over.layout;
     // Only so are operands combined in the order of the ranks, one after the other, as on one node.
     let in_order = over.reproducible && reduces(over.collective);
-    let inter =
-        &Inter { algorithm: if in_order { Some(Algorithm::Tree(Tree::Linear)) } else { inter.algorithm }, ..*inter };
+    let inter = &match in_order {
+        true => Inter { algorithm: Some(Algorithm::Tree(Tree::Linear)), algorithms: Default::default(), ..*inter },
+        false => *inter,
+    };
     let bytes = over.count * over.element_bytes;
     let question = |collective, ranks, bytes| Question {
         collective,
