@@ -255,7 +255,9 @@ impl FabricComm {
             if rest.is_due(moved) {
                 self.link.look()?;
                 idle()?;
-                if !moved {
+                // It may have let messages of this operation move, as others' are on the same link.
+                self.note_completed()?;
+                if !moved && !self.has_completed(ticket) {
                     self.link.rest(&mut rest)?;
                 }
             }

@@ -8,4 +8,5 @@ mod mortal;
 mod records;
 mod rig;
 mod vigil;
+mod waiting;
 mod wrapped;
