@@ -104,7 +104,10 @@ impl Carrier {
     /// Goes on, and tells whether the operation of `ticket` has completed.
     pub(crate) fn test(&mut self, ticket: Ticket, context: &Inner) -> Result<bool> {
         match self {
-            Self::Node(local) => context.of_node(local.test(ticket)),
+            Self::Node(local) => {
+                context.keep_network()?;
+                context.of_node(local.test(ticket))
+            }
             Self::Nodes(nodes) => nodes.test(ticket, context),
         }
     }

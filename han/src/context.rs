@@ -274,21 +274,23 @@ impl Inner {
     /// The same while it waits for ranks of its node, which look after each other.
     pub(crate) fn idle_on_node(&self) -> shm_core::Result<()> {
         self.do_meanwhile();
-        let sent = match &self.network {
-            // What this rank has sent may still lie here.
-            Some(network) if self.is_time_for_network() => match network.link.progress() {
-                // This is an operator that the network has called; it goes on there.
-                Err(net_fabric::Error::InvalidArgument(_)) => Ok(false),
-                sent => sent.map_err(Error::from),
-            },
-            _ => Ok(false),
-        };
-        let outcome = self.noted(sent).and_then(|_| self.progress());
+        let outcome = self.keep_network().and_then(|()| self.progress());
         outcome.map_err(|error| match error {
             Error::Node(error) => error,
             // Noted already, so the job has ended, and `explain` gives the error back.
             other => self.job.check().err().unwrap_or_else(|| shm_core::Error::Startup(other.to_string())),
         })
+    }
+
+    /// Lets messages move now and then while this rank waits for others of its node: what it has sent may still lie here, and
+    /// other nodes may ask what it does.
+    pub(crate) fn keep_network(&self) -> Result<()> {
+        let Some(network) = self.network.as_ref().filter(|_| self.is_time_for_network()) else { return Ok(()) };
+        match network.link.progress() {
+            // This is an operator that the network has called; it goes on there.
+            Err(net_fabric::Error::InvalidArgument(_)) => Ok(()),
+            moved => self.noted(moved.map(|_| ()).map_err(Error::from)),
+        }
     }
 
     /// True once in a while.

@@ -28,6 +28,7 @@ pub(crate) fn rank(what: &str) -> Result<()> {
         "roots" => world.bcast(&mut words, usize::from(own == 2))?,
         "rails" => rails(world)?,
         "halves" => halves(world)?,
+        "tests" => tests(world)?,
         _ => panic!("no such role: {what}"),
     }
     world.barrier()?;
@@ -66,6 +67,36 @@ fn halves(world: &Communicator) -> Result<()> {
     pair.allreduce_in_place(&mut words[..1], Operator::Sum)
 }
 
+/// What a rank has sent goes on while it tests an operation of its node, which waits for that in the end.
+fn tests(world: &Communicator) -> Result<()> {
+    let of = |color: usize| Ok::<_, han::Error>(world.split(u32::try_from(color).ok(), 0)?.unwrap());
+    let rank = world.rank();
+    let (node, pair) = (of(rank / 2)?, of(rank % 2)?);
+    let mut words = [1_u64; 64];
+    for _ in 0..50 {
+        match rank {
+            0 => {
+                pair.bcast(&mut words, 0)?;
+                let mut barrier = node.ibarrier()?;
+                while !barrier.test()? {}
+            }
+            2 => {
+                pair.bcast(&mut words, 0)?;
+                node.barrier()?;
+            }
+            3 => {
+                node.barrier()?;
+                pair.bcast(&mut words, 1)?;
+            }
+            _ => {
+                pair.bcast(&mut words, 1)?;
+                node.barrier()?;
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn ranks_that_differ_on_other_rails_are_told() {
     for (what, one, other) in [
@@ -78,6 +109,14 @@ fn ranks_that_differ_on_other_rails_are_told() {
         let named = [one, other].iter().all(|call| done.stderr.contains(&format!("called {call}")));
         assert!(named && done.stderr.contains(" on communicator 0: "), "{what}: {done:#?}");
     }
+}
+
+#[test]
+fn messages_go_on_while_a_rank_tests_an_operation_of_its_node() {
+    let job = ranks::job(&["-n", "4", "--nodes", "2", "--timeout", "100"], "agree tests");
+    // Its sends move only while their sender looks at the network.
+    let done = job.env("HAN_PROVIDER", "sockets").finish();
+    assert!(done.code == 0 && done.stdout.contains("well"), "{done:#?}");
 }
 
 #[test]
