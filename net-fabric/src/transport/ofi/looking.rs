@@ -12,11 +12,18 @@ use crate::error::{Error, Result};
 use crate::fabric::{Event, Matching, Post};
 use crate::transport::ANYBODY;
 
+/// Looks, and messages that they find, at a time: then the engine may know what it has asked for meanwhile.
+const TAKEN_IN_A_ROW: u32 = 256;
+
 impl OfiTransport {
     /// Nothing has completed for `idle`.
     pub(super) fn stalled(&mut self, idle: Duration) -> Result<()> {
-        if self.receiving > 0 && self.unexpected.due(idle) {
-            self.look()?;
+        if self.receiving > 0
+            && self.unexpected.due(idle)
+            && let Some(peer) = self.next_to_look_at()
+        {
+            self.unexpected.look_at = Some(peer);
+            self.take_unexpected()?;
         }
         // Peers that have left before this rank need no more of its sends.
         let waits = |operation: &Operation| !self.leaving || matches!(operation.kind, Kind::Receive(_));
@@ -32,9 +39,22 @@ impl OfiTransport {
         if self.leaving { Ok(()) } else { self.forsake(idle) }
     }
 
-    /// Looks whether a message that nobody asked for bars the connection of a peer that something is awaited from.
-    pub(super) fn look(&mut self) -> Result<()> {
-        let (Some(peer), Some(slot)) = (self.next_to_look_at(), self.slots.free()) else { return Ok(()) };
+    /// Takes messages that bar the connection of a peer, one after the other, as far as they are here: whoever waits for
+    /// others meanwhile polls seldom.
+    pub(super) fn take_unexpected(&mut self) -> Result<()> {
+        for _ in 0..TAKEN_IN_A_ROW {
+            match self.unexpected.look_at.take() {
+                Some(peer) if self.unexpected.may_look() => self.look(peer)?,
+                _ if self.unexpected.looking_at.is_some() && self.read_queue()? > 0 => {}
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks whether a message that nobody asked for bars the connection of a peer.
+    fn look(&mut self, peer: usize) -> Result<()> {
+        let Some(slot) = self.slots.free() else { return Ok(()) };
         let handle = self.peers[peer];
         self.slots
             .put(slot, Operation { kind: Kind::Look, peer, tag: 0, bytes: 0, registered: None, cancelled: false });
@@ -120,5 +140,7 @@ impl OfiTransport {
             _ => (word, data),
         };
         self.unexpected.keep(peer, tag, Kept { word, data });
+        // Behind it there may be more.
+        self.unexpected.look_at = Some(peer);
     }
 }

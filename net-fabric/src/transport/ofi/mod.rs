@@ -385,6 +385,9 @@ impl Transport for OfiTransport {
                 }
                 read = self.read_queue()?;
             }
+            if self.unexpected.look_at.is_some() {
+                self.take_unexpected()?;
+            }
             if read > 0 {
                 self.stall.moved();
             } else if let Some(idle) = self.stall.polled() {

@@ -28,6 +28,8 @@ pub(super) struct Unexpected {
     /// The peer whose connection is being looked at, or whose message is being taken: no receive is posted for it
     /// meanwhile, lest messages with one tag overtake each other.
     pub(super) looking_at: Option<usize>,
+    /// The peer whose connection is to be looked at next.
+    pub(super) look_at: Option<usize>,
     /// The slot behind that of the last look.
     pub(super) cursor: usize,
     /// The rank that is looked at next where anybody's messages are awaited, and whether its turn is next.
@@ -47,7 +49,7 @@ pub(super) fn room_for(bytes: usize) -> Option<Box<[u8]>> {
     Some(vec![0; bytes].into_boxed_slice())
 }
 
-/// How long nothing completes before a look is taken, and between looks.
+/// How long nothing completes before a look is taken, and between looks that find nothing.
 const PATIENCE: Duration = Duration::from_micros(200);
 
 impl Unexpected {
@@ -58,6 +60,7 @@ impl Unexpected {
             limit,
             enabled,
             looking_at: None,
+            look_at: None,
             cursor: 0,
             anybody: (0, false),
             last: None,
