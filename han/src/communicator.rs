@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
-use reduce_kernels::Operator;
+use reduce_kernels::{Operator, Purpose};
 use shm_core::{Call, Owned, OwnedCall, SharedVec, Ticket};
 
 use crate::carrier::Carrier;
@@ -275,7 +275,7 @@ impl Communicator {
     /// # Errors
     /// No memory that all ranks of a group on one node can share, or the job has ended.
     pub fn dup(&self) -> Result<Self> {
-        self.split(Some(0), 0)?.ok_or(Error::InUse(self.id()))
+        self.parted(Some(0), 0, Purpose::Dup)?.ok_or(Error::InUse(self.id()))
     }
 
     /// New groups of the ranks that give the same `color`, ordered by `key`, then by rank. A rank that
@@ -284,8 +284,12 @@ impl Communicator {
     /// # Errors
     /// No memory that all ranks of a group on one node can share, or the job has ended.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        self.parted(color, key, Purpose::Split)
+    }
+
+    fn parted(&self, color: Option<u32>, key: i32, purpose: Purpose) -> Result<Option<Self>> {
         let context = &self.context;
-        let part = group::split(&mut *self.carrier()?, color, key, context)?;
+        let part = group::split(&mut *self.carrier()?, color, key, purpose, context)?;
         Ok(part.map(|part| Self::new(part, Rc::clone(context))))
     }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use net_fabric::{FabricComm, Link};
-use reduce_kernels::Operator;
+use reduce_kernels::{Operator, Purpose};
 use shm_core::exchange::{Exchange, ExchangeError};
 use shm_core::{Call, LocalComm};
 
@@ -17,6 +17,7 @@ use crate::parts::in_part;
 struct Within<'a> {
     parent: &'a mut Carrier,
     context: &'a Inner,
+    purpose: Purpose,
 }
 
 impl Within<'_> {
@@ -25,13 +26,17 @@ impl Within<'_> {
         let (rank, size) = (self.parent.rank(), self.parent.size());
         let mut lengths = vec![0u64; size];
         lengths[rank] = bytes.len() as u64;
-        self.parent.run(&Call::allreduce_in_place(&mut lengths, Operator::Bor.into()), self.context)?;
+        self.combine(Call::allreduce_in_place(&mut lengths, Operator::Bor.into()))?;
         let longest = lengths.iter().max().map_or(0, |&longest| usize::try_from(longest).unwrap_or(0));
         let mut all = vec![0u8; longest * size];
         all[longest * rank..][..bytes.len()].copy_from_slice(bytes);
-        self.parent.run(&Call::allreduce_in_place(&mut all, Operator::Bor.into()), self.context)?;
+        self.combine(Call::allreduce_in_place(&mut all, Operator::Bor.into()))?;
         let length = |rank: usize| usize::try_from(lengths[rank]).unwrap_or(0);
         Ok((0..size).map(|rank| all[longest * rank..][..length(rank)].to_vec()).collect())
+    }
+
+    fn combine(&mut self, call: Call<'_>) -> Result<()> {
+        self.parent.run(&call.made_for(self.purpose), self.context)
     }
 }
 
@@ -91,9 +96,15 @@ impl Wish {
     }
 }
 
-/// The part of `parent` that this rank's colour names; see `Communicator::split`.
-pub(crate) fn split(parent: &mut Carrier, color: Option<u32>, key: i32, context: &Inner) -> Result<Option<Carrier>> {
-    let mut within = Within { parent, context };
+/// The part of `parent` that this rank's colour names; see `Communicator::split`, or `dup`, whichever is the purpose.
+pub(crate) fn split(
+    parent: &mut Carrier,
+    color: Option<u32>,
+    key: i32,
+    purpose: Purpose,
+    context: &Inner,
+) -> Result<Option<Carrier>> {
+    let mut within = Within { parent, context, purpose };
     let own = Wish { color, key, next_id: context.next_id.get(), chooses_by: context.config.chooses_by() };
     let wishes = within.gather(&own.to_bytes())?;
     let wishes: Vec<Wish> = wishes.iter().filter_map(|bytes| Wish::from_bytes(bytes)).collect();
@@ -212,7 +223,7 @@ fn free_numbers(within: &mut Within<'_>, from: u32, numbers: u32) -> Result<u32>
     let mut first = from;
     loop {
         let mut taken = [u8::from(has_numbers(first, numbers, within.context))];
-        within.parent.run(&Call::allreduce_in_place(&mut taken, Operator::Max.into()), within.context)?;
+        within.combine(Call::allreduce_in_place(&mut taken, Operator::Max.into()))?;
         if taken[0] == 0 {
             return Ok(first);
         }

@@ -56,6 +56,20 @@ impl fmt::Display for Collective {
     }
 }
 
+/// What a collective is called for: ranks that call it for different things disagree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Purpose {
+    /// The caller's own data.
+    Data = 0,
+    /// Nothing follows: ranks that make this call leave.
+    Finalize = 1,
+    /// A communicator of the same ranks.
+    Dup = 2,
+    /// Communicators of some ranks each.
+    Split = 3,
+}
+
 /// One call of a collective with its buffers, which it borrows for `'a`.
 ///
 /// It reads as its [`Parts`]; only the constructors here make one, so the pointers are what they promise. It has its
@@ -91,8 +105,8 @@ pub struct Parts {
     pub send: *const u8,
     /// Where the result goes; for bcast the buffer. Not touched where the call gives no result.
     pub recv: *mut u8,
-    /// Nothing follows: ranks that make this call leave.
-    pub is_last: bool,
+    /// What for.
+    pub purpose: Purpose,
 }
 
 /// The call that a piece belongs to.
@@ -117,7 +131,7 @@ impl<'a> Call<'a> {
     #[inline]
     const fn new(collective: Collective, datatype: Datatype, op: Option<Op>, count: usize, root: usize) -> Self {
         let (send, recv) = (std::ptr::null(), std::ptr::null_mut());
-        let parts = Parts { collective, datatype, op, count, root, send, recv, is_last: false };
+        let parts = Parts { collective, datatype, op, count, root, send, recv, purpose: Purpose::Data };
         Self { parts, whole: None, _buffers: PhantomData }
     }
 
@@ -129,8 +143,15 @@ impl<'a> Call<'a> {
 
     const fn finalize() -> Self {
         let mut call = Self::new(Collective::Barrier, Datatype::Byte, None, 0, 0);
-        call.parts.is_last = true;
+        call.parts.purpose = Purpose::Finalize;
         call
+    }
+
+    /// The same call, made for something else than the caller's own data.
+    #[must_use]
+    pub fn made_for(mut self, purpose: Purpose) -> Self {
+        self.parts.purpose = purpose;
+        self
     }
 
     /// A barrier.

@@ -55,7 +55,7 @@ mod signature;
 mod slices;
 mod user;
 
-pub use call::{Call, CallError, Collective};
+pub use call::{Call, CallError, Collective, Purpose};
 pub use datatype::{Datatype, RecordBytes};
 pub use element::{Byte, Complex, DoubleInt, Element, FloatInt, LongInt, Pair, ShortInt, TwoInt};
 pub use half::{bf16, f16};

@@ -17,7 +17,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::call::{Call, Collective, Parts, Whole};
+use crate::call::{Call, Collective, Parts, Purpose, Whole};
 use crate::{Datatype, Op, Operator, Signature};
 
 /// What keeps the memory of a call's pieces: as long as somebody has a share of it, it is there.
@@ -155,8 +155,16 @@ impl Pieces {
         assert!(self.keep.scratch.bytes() > 0, "a signal needs a byte of scratch memory");
         let at = self.keep.scratch.start.cast::<u8>();
         let op = (collective != Collective::Bcast).then_some(Op::Builtin(Operator::Bor));
-        let parts =
-            Parts { collective, datatype: Datatype::Byte, op, count: 1, root, send: at, recv: at, is_last: false };
+        let parts = Parts {
+            collective,
+            datatype: Datatype::Byte,
+            op,
+            count: 1,
+            root,
+            send: at,
+            recv: at,
+            purpose: Purpose::Data,
+        };
         Call::piece(parts, self.share())
     }
 
@@ -177,7 +185,7 @@ impl Pieces {
             root,
             send,
             recv,
-            is_last: false,
+            purpose: Purpose::Data,
         };
         Call::piece(parts, self.share())
     }

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::call::{Collective, Parts};
+use crate::call::{Collective, Parts, Purpose};
 use crate::{Datatype, Op, Operator};
 
 /// What every rank must agree on, as two words for shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
-    /// Collective (8 bits), operator (8), whether it is the last call (1), datatype (15), root (32).
+    /// Collective (8 bits), operator (8), purpose (2), datatype (14), root (32).
     pub packed: u64,
     /// Elements of a rank's vector.
     pub count: u64,
@@ -16,8 +16,8 @@ pub struct Signature {
 
 /// Where in the packed word its parts begin, behind the collective.
 const OP_AT: u32 = 8;
-const LAST_AT: u32 = 16;
-const DATATYPE_AT: u32 = 17;
+const PURPOSE_AT: u32 = 16;
+const DATATYPE_AT: u32 = 18;
 const ROOT_AT: u32 = 32;
 
 const _: () = assert!(Datatype::MOST_CODE < 1 << (ROOT_AT - DATATYPE_AT));
@@ -29,7 +29,7 @@ impl Signature {
         let op = call.op.as_ref().map_or(0, op_code);
         let packed = u64::from(call.collective as u8)
             | u64::from(op) << OP_AT
-            | u64::from(call.is_last) << LAST_AT
+            | u64::from(call.purpose as u8) << PURPOSE_AT
             | u64::from(call.datatype.code()) << DATATYPE_AT
             | (call.root as u64) << ROOT_AT;
         Self { packed, count: call.count as u64 }
@@ -70,8 +70,15 @@ impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [collective, op, ..] = self.packed.to_le_bytes();
         let Some(collective) = Collective::from_code(collective) else { return f.write_str("nothing") };
+        let purpose = self.part(PURPOSE_AT, DATATYPE_AT - PURPOSE_AT);
+        for (special, name) in [(Purpose::Finalize, "finalize()"), (Purpose::Dup, "dup()"), (Purpose::Split, "split()")]
+        {
+            if purpose == special as u16 {
+                return f.write_str(name);
+            }
+        }
         if collective == Collective::Barrier {
-            return f.write_str(if self.part(LAST_AT, 1) == 0 { "barrier()" } else { "finalize()" });
+            return f.write_str("barrier()");
         }
         write!(f, "{collective}(count {}, ", self.count)?;
         match Datatype::from_code(self.part(DATATYPE_AT, ROOT_AT - DATATYPE_AT)) {
@@ -111,6 +118,11 @@ mod tests {
         assert_eq!(Call::barrier().signature().to_string(), "barrier()");
         assert_eq!(Call::FINALIZE.signature().to_string(), "finalize()");
         assert_ne!(Call::FINALIZE.signature(), Call::BARRIER.signature());
+        let allreduce = |buffer| Call::allreduce_in_place(buffer, Op::Builtin(Operator::Sum));
+        let dup = allreduce(&mut buffer).made_for(Purpose::Dup).signature();
+        let split = allreduce(&mut buffer).made_for(Purpose::Split).signature();
+        assert_eq!([dup, split].map(|call| call.to_string()), ["dup()", "split()"]);
+        assert!(dup != split && split != allreduce(&mut buffer).signature());
     }
 
     #[test]

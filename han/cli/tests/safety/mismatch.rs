@@ -28,6 +28,11 @@ fn different_collectives() {
 }
 
 #[test]
+fn different_communicators() {
+    both_sides_are_shown("new", "dup()", "split()");
+}
+
+#[test]
 fn different_roots() {
     both_sides_are_shown("root", "bcast(count 4, i32, root 0)", "bcast(count 4, i32, root 1)");
 }

@@ -201,6 +201,8 @@ fn differ(comm: &Communicator, difference: &str, other: bool) -> Result<()> {
         ("large-count", false) => comm.allreduce_in_place(&mut vec![1_i32; 100_001], Operator::Sum),
         ("in-reduce", true) => comm.reduce_in_place(&mut four, Operator::Sum, 2),
         ("in-reduce", false) => comm.reduce_in_place(&mut four, Operator::Sum, 1),
+        ("new", true) => comm.split(Some(0), 0).map(drop),
+        ("new", false) => comm.dup().map(drop),
         _ => unreachable!("no such difference: {difference}"),
     }
 }
