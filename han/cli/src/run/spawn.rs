@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -74,26 +74,18 @@ pub(super) fn spawn_all(args: &Args, blocks: &[usize], spawned: &mut Spawned) ->
 }
 
 fn spawn(args: &Args, rank: usize, place: Place, spawned: &mut Spawned) -> Result<(), SpawnError> {
-    let words = command_line(args, place);
+    let (pmi, far) = inheritable_pair().map_err(|source| SpawnError::Job { ranks: args.ranks, source })?;
+    let variables = variables(args, rank, place, far.as_raw_fd());
+    let words = command_line(args, place, &variables);
     let program = words[0].to_string_lossy().into_owned();
     let rank_error = |source| SpawnError::Rank { rank, program: program.clone(), source };
-    let (pmi, far) = inheritable_pair().map_err(rank_error)?;
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
     for (name, _) in env::vars_os().filter(|(name, _)| is_launchers(name)) {
         command.env_remove(name);
     }
-    command.env("PMI_FD", far.as_raw_fd().to_string()).env("PMI_SPAWNED", "0");
-    for (name, value) in [
-        ("PMI_RANK", rank),
-        ("PMI_ID", rank),
-        ("PMI_SIZE", args.ranks),
-        ("MPI_LOCALRANKID", place.local_rank),
-        ("MPI_LOCALNRANKS", place.local_size),
-    ] {
-        command.env(name, value.to_string());
-    }
+    command.envs(variables);
     command.process_group(0);
     process::die_with_parent(&mut command, Signal::SIGKILL);
     process::unblock_signals(&mut command);
@@ -109,12 +101,29 @@ fn spawn(args: &Args, rank: usize, place: Place, spawned: &mut Spawned) -> Resul
     Ok(())
 }
 
-/// The program and its arguments, behind the node's prefix if there is one.
-fn command_line(args: &Args, place: Place) -> Vec<OsString> {
+/// What tells a rank of its place in the job.
+fn variables(args: &Args, rank: usize, place: Place, pmi: RawFd) -> [(&'static str, String); 7] {
+    [
+        ("PMI_FD", pmi.to_string()),
+        ("PMI_SPAWNED", "0".to_owned()),
+        ("PMI_RANK", rank.to_string()),
+        ("PMI_ID", rank.to_string()),
+        ("PMI_SIZE", args.ranks.to_string()),
+        ("MPI_LOCALRANKID", place.local_rank.to_string()),
+        ("MPI_LOCALNRANKS", place.local_size.to_string()),
+    ]
+}
+
+/// The program and its arguments, behind the node's prefix if there is one, which may drop variables: they are set again
+/// behind it, as a rank without them would take itself for a world of its own.
+fn command_line(args: &Args, place: Place, variables: &[(&str, String)]) -> Vec<OsString> {
+    let Some(prefix) = &args.node_exec else { return args.command.clone() };
     // The words were found to be well-formed when the arguments were parsed.
-    let prefix = args.node_exec.iter().flat_map(|prefix| shlex::split(prefix).unwrap_or_default());
-    let prefix = prefix.map(|word| OsString::from(word.replace("{node}", &place.node.to_string())));
-    prefix.chain(args.command.iter().cloned()).collect()
+    let prefix = shlex::split(prefix).unwrap_or_default();
+    let prefix = prefix.into_iter().map(|word| word.replace("{node}", &place.node.to_string()));
+    let variables = variables.iter().map(|(name, value)| format!("{name}={value}"));
+    let words = prefix.chain(["env".to_owned()]).chain(variables).map(OsString::from);
+    words.chain(args.command.iter().cloned()).collect()
 }
 
 /// What `ENOENT` means for this program.
