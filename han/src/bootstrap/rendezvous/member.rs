@@ -13,7 +13,7 @@ use super::message::{self, Inbox, Kind, MAX_GIVEN_BYTES, Outbox, Sender};
 use super::{Limit, Settings, failed};
 use crate::bootstrap::error::Result;
 
-/// One attempt to connect, where nothing answers at all.
+/// One attempt to connect and to be greeted, where nothing answers at all.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -31,8 +31,11 @@ pub(super) struct Member {
     over: Option<String>,
 }
 
-/// Why an attempt to join has failed.
-enum Obstacle {
+/// Why an attempt to join has failed; of several addresses' the greatest counts.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Obstacle {
+    /// Somebody else is there; rank 0 may be at another address.
+    Elsewhere(String),
     /// Rank 0 may not be there yet.
     Later(String),
     /// It will be the same next time.
@@ -56,7 +59,9 @@ impl Member {
             let why = match attempt(&settings, &limit) {
                 Ok((stream, inbox, outbox)) => return Ok(Self { stream, inbox, outbox, settings, over: None }),
                 Err(Obstacle::Later(why)) => why,
-                Err(Obstacle::Final(why)) => return Err(failed(format!("at {}: {why}", settings.address()))),
+                Err(Obstacle::Elsewhere(why) | Obstacle::Final(why)) => {
+                    return Err(failed(format!("at {}: {why}", settings.address())));
+                }
             };
             if limit.left() <= PAUSE {
                 return Err(failed(format!(
@@ -137,17 +142,45 @@ impl Exchange for Member {
     }
 }
 
+/// Looks for rank 0 at all addresses of its name.
 fn attempt(settings: &Settings, limit: &Limit) -> std::result::Result<(TcpStream, Inbox, Outbox), Obstacle> {
-    let mut stream = connect(settings, limit)?;
+    let addresses = (settings.host.as_str(), settings.port).to_socket_addrs();
+    let addresses = addresses.map_err(|e| Obstacle::Later(format!("{} cannot be looked up: {e}", settings.host)))?;
+    attempt_any(addresses, settings, limit)
+}
+
+/// Joins at the first address where rank 0 of this job answers.
+pub(super) fn attempt_any(
+    addresses: impl IntoIterator<Item = SocketAddr>,
+    settings: &Settings,
+    limit: &Limit,
+) -> std::result::Result<(TcpStream, Inbox, Outbox), Obstacle> {
+    let mut greatest = None;
+    for address in addresses {
+        match attempt_at(&address, settings, limit) {
+            Err(obstacle) => greatest = greatest.max(Some(obstacle)),
+            joined => return joined,
+        }
+    }
+    Err(greatest.unwrap_or_else(|| Obstacle::Later(format!("{} has no address", settings.host))))
+}
+
+fn attempt_at(
+    address: &SocketAddr,
+    settings: &Settings,
+    limit: &Limit,
+) -> std::result::Result<(TcpStream, Inbox, Outbox), Obstacle> {
+    let within = limit.left().clamp(Duration::from_millis(1), ATTEMPT);
+    let mut stream = TcpStream::connect_timeout(address, within)?;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(settings.limit))?;
     let no_random = |error| Obstacle::Final(format!("no random numbers: {error}"));
     let greeting = Greeting::new(random_bytes().map_err(no_random)?);
     stream.write_all(greeting.bytes())?;
     let mut answer = [0; GREETING_BYTES];
-    read_exact(&mut stream, &mut answer, limit)?;
+    read_exact(&mut stream, &mut answer, &Limit::of(within))?;
     let root = Greeting::from_bytes(answer)
-        .ok_or_else(|| Obstacle::Final("who answers there is no rank 0 of a job of han".to_owned()))?;
+        .ok_or_else(|| Obstacle::Elsewhere("who answers there is no rank 0 of a job of han".to_owned()))?;
     let greeted = Greeted { secret: settings.secret.clone(), member: greeting, root };
     let number = |value: usize| u32::try_from(value).map_err(|e| Obstacle::Final(e.to_string()));
     let place = Place { rank: number(settings.rank)?, size: number(settings.size)? };
@@ -162,28 +195,12 @@ fn attempt(settings: &Settings, limit: &Limit) -> std::result::Result<(TcpStream
             return Err(Obstacle::Final(why.to_owned()));
         }
         Verdict::Impostor => {
-            return Err(Obstacle::Final("who answers there as rank 0 does not know the secret".to_owned()));
+            return Err(Obstacle::Elsewhere("who answers there as rank 0 does not know the secret".to_owned()));
         }
     }
     let key = greeted.key(place);
     let inbox = Inbox::new(key.clone(), Sender::Root, message::max_joined_bytes(settings.size));
     Ok((stream, inbox, Outbox::new(key, Sender::Member)))
-}
-
-/// Connects to the first of the name's addresses that answers.
-fn connect(settings: &Settings, limit: &Limit) -> std::result::Result<TcpStream, Obstacle> {
-    let addresses = (settings.host.as_str(), settings.port).to_socket_addrs();
-    let addresses: Vec<SocketAddr> =
-        addresses.map_err(|e| Obstacle::Later(format!("{} cannot be looked up: {e}", settings.host)))?.collect();
-    let mut last = Obstacle::Later(format!("{} has no address", settings.host));
-    for address in addresses {
-        let within = limit.left().clamp(Duration::from_millis(1), ATTEMPT);
-        match TcpStream::connect_timeout(&address, within) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error.into(),
-        }
-    }
-    Err(last)
 }
 
 fn read_exact(stream: &mut TcpStream, mut buffer: &mut [u8], limit: &Limit) -> io::Result<()> {

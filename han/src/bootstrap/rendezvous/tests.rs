@@ -233,6 +233,26 @@ fn who_is_no_rank_0_is_told_from_one() {
 }
 
 #[test]
+fn strangers_at_one_address_do_not_hide_rank_0_at_another() {
+    for words in [&b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n"[..], b"han-rdv1"] {
+        let (stranger, listener) = (TcpListener::bind("127.0.0.2:0").unwrap(), listener());
+        let addresses = [stranger.local_addr().unwrap(), listener.local_addr().unwrap()];
+        let words = [words, &[7; 200]].concat();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = stranger.accept().unwrap();
+                stream.write_all(&words).unwrap();
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+            let root = scope.spawn(|| Root::gather(&listener, settings(&listener, 0, 2)).map(drop));
+            let settings = settings(&listener, 1, 2);
+            let joined = member::attempt_any(addresses, &settings, &Limit::of(settings.limit));
+            assert!(joined.is_ok() && root.join().unwrap().is_ok());
+        });
+    }
+}
+
+#[test]
 fn an_address_that_cannot_be_listened_at_is_explained() {
     let listener = listener();
     let taken = root::listen(&settings(&listener, 0, 2)).unwrap_err().to_string();
