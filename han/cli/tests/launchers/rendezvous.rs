@@ -123,6 +123,21 @@ fn mistakes_are_explained_on_every_rank() {
 }
 
 #[test]
+fn a_rank_does_not_connect_to_itself() {
+    if std::env::var_os("HAN_TEST_NO_NETNS").is_some_and(|value| value == "1") {
+        eprintln!("not tested, as HAN_TEST_NO_NETNS says: a rank at a port that may be its own");
+        return;
+    }
+    // A network of few ports, one of which is the job's: a connection to it that finds nobody there is soon given it.
+    let script = "ip link set lo up && echo 40000 40003 > /proc/sys/net/ipv4/ip_local_port_range &&
+        { HAN_RANK=1 \"$0\" & sleep 3; HAN_RANK=0 \"$0\" && wait $!; }";
+    let mut command = Command::new("unshare");
+    command.args(["-n", "sh", "-c", script, &hello()]);
+    let job = Job::of(command).env("HAN_RENDEZVOUS", "127.0.0.1:40002").env("HAN_SIZE", "2");
+    expect_greetings(&job.env(SECRET.0, SECRET.1).finish(), 2);
+}
+
+#[test]
 fn han_run_does_not_hand_a_rendezvous_on() {
     let done = Job::new(&["-n", "2", "--", &hello()]);
     let done = done.env("HAN_RENDEZVOUS", "localhost:1").env("HAN_RANK", "0").env("HAN_SIZE", "9").finish();

@@ -171,7 +171,7 @@ fn attempt_at(
     limit: &Limit,
 ) -> std::result::Result<(TcpStream, Inbox, Outbox), Obstacle> {
     let within = limit.left().clamp(Duration::from_millis(1), ATTEMPT);
-    let mut stream = TcpStream::connect_timeout(address, within)?;
+    let mut stream = connect(address, within)?;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(settings.limit))?;
     let no_random = |error| Obstacle::Final(format!("no random numbers: {error}"));
@@ -201,6 +201,17 @@ fn attempt_at(
     let key = greeted.key(place);
     let inbox = Inbox::new(key.clone(), Sender::Root, message::max_joined_bytes(settings.size));
     Ok((stream, inbox, Outbox::new(key, Sender::Member)))
+}
+
+fn connect(address: &SocketAddr, within: Duration) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(address, within)?;
+    // A connection to a free port of this machine may be given that very port, and then is one to itself. Closed with
+    // a byte unread, it leaves the port free for rank 0 at once.
+    if stream.local_addr()? == stream.peer_addr()? {
+        stream.write_all(&[0])?;
+        return Err(ErrorKind::ConnectionRefused.into());
+    }
+    Ok(stream)
 }
 
 fn read_exact(stream: &mut TcpStream, mut buffer: &mut [u8], limit: &Limit) -> io::Result<()> {
