@@ -1,12 +1,12 @@
 //! Ranks that nobody launches together: they meet at HAN_RENDEZVOUS.
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::harness::{Finished, Job, Running};
+use crate::harness::{Finished, Job, Running, eventually};
 use crate::programs::{
     self, REPRODUCIBLE, TRAINING_BEGINS, endless_training, expect_greetings, expect_training, hello, training,
 };
@@ -120,6 +120,21 @@ fn mistakes_are_explained_on_every_rank() {
     for rank in ranks {
         rank.finish().expect(1, &["sizes differ: rank 0 has HAN_SIZE=2, rank 1 at 127.0.0.1:", "HAN_SIZE=3"]);
     }
+}
+
+#[test]
+fn strangers_that_take_all_descriptors_do_not_keep_ranks_from_meeting() {
+    let here = address();
+    // What a shell's `ulimit -n 64` gives to rank 0.
+    let limited = ["sh", "-c", "ulimit -n 64; exec \"$0\"", &hello()].map(str::to_owned);
+    let root = rank(&here, 0, 2, &limited).env(SECRET.0, SECRET.1).start();
+    let port = &here["localhost:".len()..];
+    let connect = || TcpStream::connect(format!("127.0.0.1:{port}")).ok();
+    eventually("rank 0 listens", || connect().is_some());
+    let silent: Vec<_> = (0..200).map(|_| connect()).collect();
+    let member = rank(&here, 1, 2, &[hello()]).env(SECRET.0, SECRET.1).finish();
+    expect_greetings(&together([root.finish(), member]), 2);
+    drop(silent);
 }
 
 #[test]

@@ -16,6 +16,10 @@ use crate::bootstrap::error::Result;
 /// Connections that may be proving themselves at a time, beside one for each rank.
 const SPARE_CONNECTIONS: usize = 64;
 
+/// What became of a connection that waited to be accepted.
+const GONE: [ErrorKind; 4] =
+    [ErrorKind::ConnectionAborted, ErrorKind::NetworkDown, ErrorKind::NetworkUnreachable, ErrorKind::HostUnreachable];
+
 /// Rank 0 of a job, connected to all others.
 #[derive(Debug)]
 pub(super) struct Root {
@@ -125,8 +129,14 @@ impl Root {
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(any),
                 // It was gone before it was taken.
-                Err(e) if e.kind() == ErrorKind::ConnectionAborted || e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(format!("rank 0 cannot accept connections: {e}")),
+                Err(e) if GONE.contains(&e.kind()) || e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if callers.is_empty() => return Err(format!("rank 0 cannot accept connections: {e}")),
+                // Of too many the oldest makes room, for now for the descriptor that greeting the others takes.
+                Err(_) => {
+                    let why = "made room for others, as rank 0 can accept no more (`ulimit -n`)";
+                    turned_away.note(callers.remove(0).peer, why);
+                    return Ok(true);
+                }
             }
         }
     }
