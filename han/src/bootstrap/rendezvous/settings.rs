@@ -21,6 +21,8 @@ const LONGEST_LIMIT_S: f64 = 1e6;
 /// Fewer could be guessed.
 const MIN_SECRET_BYTES: usize = 16;
 const MAX_SECRET_BYTES: usize = 4096;
+/// Rank 0 has a place for each at once.
+const MAX_RANKS: usize = 1 << 20;
 
 /// A rank's place in a job that meets at an address.
 #[derive(Debug)]
@@ -42,7 +44,10 @@ impl Settings {
     pub(in crate::bootstrap) fn read(address: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let (host, port) = host_and_port(address)?;
         let (rank, size) = (number(RANK, &variable)?, number(SIZE, &variable)?);
-        if rank >= size || u32::try_from(size).is_err() {
+        if size > MAX_RANKS {
+            return Err(wrong(format!("{SIZE}={size}: at most {MAX_RANKS} ranks can meet")));
+        }
+        if rank >= size {
             return Err(wrong(format!("{RANK}={rank} and {SIZE}={size}: ranks count from 0 to {SIZE} - 1")));
         }
         Ok(Self { host, port, rank, size, secret: Key::new(&secret(&variable)?), limit: limit(&variable)? })
@@ -176,7 +181,7 @@ mod tests {
             ((SIZE, ""), "HAN_SIZE is not set"),
             ((RANK, "4"), "from 0 to HAN_SIZE - 1"),
             ((SIZE, "0"), "from 0 to HAN_SIZE - 1"),
-            ((SIZE, "9999999999"), "from 0 to HAN_SIZE - 1"),
+            ((SIZE, "4294967295"), "HAN_SIZE=4294967295: at most 1048576 ranks"),
             ((RANK, "-1"), "not a number in range"),
             ((SECRET, ""), "/dev/urandom"),
             ((SECRET, "short"), "5 bytes can be guessed"),
