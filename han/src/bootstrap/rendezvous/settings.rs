@@ -1,6 +1,6 @@
 //! What the environment says of a rendezvous: `HAN_RENDEZVOUS`, `HAN_RANK`, `HAN_SIZE`, the secret and the time limit.
 
-use std::fs::{File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -112,6 +112,10 @@ fn secret(variable: &impl Fn(&str) -> Option<String>) -> Result<Vec<u8>> {
 
 fn read_file(path: &str) -> Result<Vec<u8>> {
     let cannot = |error| Error::io(format!("read {SECRET_FILE}={path}"))(error);
+    // Opening a pipe would wait for its writer.
+    if !fs::metadata(path).map_err(cannot)?.is_file() {
+        return Err(wrong(format!("{SECRET_FILE}={path} is a directory, a pipe or a device, not a file")));
+    }
     let file = File::open(path).map_err(cannot)?;
     let permissions: Permissions = file.metadata().map_err(cannot)?.permissions();
     if permissions.mode() & 0o077 != 0 {
@@ -141,8 +145,6 @@ fn wrong(text: String) -> Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::fs;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -209,10 +211,20 @@ mod tests {
         assert!(write(0o600, b"0123456789\n").unwrap_err().contains("can be guessed"));
         assert!(write(0o600, &[b'x'; MAX_SECRET_BYTES + 1]).unwrap_err().contains("right file"));
         fs::remove_file(&path).unwrap();
-        assert!(write_missing(path.to_str().unwrap()).contains("No such file"));
+        assert!(refusal(path.to_str().unwrap()).contains("No such file"));
     }
 
-    fn write_missing(path: &str) -> String {
+    #[test]
+    fn a_secret_is_not_waited_for_at_a_pipe() {
+        let path = std::env::temp_dir().join(format!("han-secret-pipe-{}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = refusal(path.to_str().unwrap());
+        fs::remove_file(&path).unwrap();
+        assert!(error.contains("not a file"), "{error}");
+        assert!(refusal("/").contains("HAN_SECRET_FILE=/ is a directory"));
+    }
+
+    fn refusal(path: &str) -> String {
         read("node1:5", &[(SECRET, ""), (SECRET_FILE, path)]).unwrap_err().to_string()
     }
 
