@@ -108,6 +108,18 @@ pub fn duplicate_inherited(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
+/// Lets the original of [`duplicate_inherited`] be inherited on again.
+///
+/// # Errors
+/// `EBADF`: it has been closed meanwhile.
+pub fn pass_on_inherited(fd: RawFd) -> io::Result<()> {
+    // SAFETY: F_SETFD reads no memory of this process; it changes one flag of a descriptor, and only what a later exec
+    // does with it.
+    let flagged = unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+    nix::errno::Errno::result(flagged)?;
+    Ok(())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -34,6 +34,13 @@ fn a_script_may_run_two_programs_one_after_the_other() {
 }
 
 #[test]
+fn a_rank_may_become_another_program_when_it_has_finalized() {
+    let done = ranks::job(&["-n", "2"], "two-programs").finish();
+    done.expect(0, &[]);
+    assert_eq!(done.stdout.matches("exchanged: rank ").count(), 2, "{done:?}");
+}
+
+#[test]
 fn exit_before_finalize_is_a_failure() {
     let done = ranks::job(&["-n", "3", "--grace", "250"], "no-finalize").finish();
     done.expect(1, &["han run: rank 1 (pid ", ") exited with code 0 between PMI init and finalize"]);

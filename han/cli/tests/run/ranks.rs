@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process;
 use std::thread;
 use std::time::Duration;
@@ -49,6 +50,7 @@ fn play_a_role() {
         Ok("chatter") => chatter(),
         Ok("no-finalize") => no_finalize(),
         Ok("abort") => abort(),
+        Ok("two-programs") => two_programs(),
         Ok("garbage") => spoil(b"\0\xff garbage\n"),
         Ok("endless-line") => spoil(&[b'x'; 1 << 20]),
         Ok("hang-up") => hang_up(),
@@ -137,6 +139,20 @@ fn abort() {
         process::exit(9);
     }
     thread::sleep(Duration::from_secs(300));
+}
+
+/// Starts another program of han before it finalizes, and becomes one then.
+fn two_programs() {
+    let mut job = connect().unwrap();
+    job.allgather(b"").unwrap();
+    let words = program();
+    let mut next = process::Command::new(&words[0]);
+    next.args(&words[1..]).env(ROLE, "exchange");
+    let early = next.output().unwrap();
+    let said = String::from_utf8_lossy(&early.stderr);
+    assert!(said.contains("only when it has finalized"), "{said}");
+    job.finalize().unwrap();
+    panic!("{}", next.exec());
 }
 
 /// The raw connection to the launcher.

@@ -27,6 +27,8 @@ pub struct Client {
     /// Any stream socket: std sends on this type without raising `SIGPIPE`, which would end a program
     /// that is not Rust.
     link: UnixStream,
+    /// The descriptor that the launcher left open.
+    inherited: Option<RawFd>,
     lines: LineBuffer,
     rank: usize,
     size: usize,
@@ -51,7 +53,7 @@ impl Client {
             )));
         }
         let link = process::duplicate_inherited(fd).map_err(|e| not_inherited(fd, &e))?;
-        Self::handshake(Self::unconnected(link), rank, size)
+        Self::handshake(Self { inherited: Some(fd), ..Self::unconnected(link) }, rank, size)
     }
 
     /// Connects to a launcher that listens at `address` (`host:port`) and knows this process as `id`.
@@ -75,6 +77,7 @@ impl Client {
     fn unconnected(link: OwnedFd) -> Self {
         Self {
             link: UnixStream::from(link),
+            inherited: None,
             lines: LineBuffer::default(),
             rank: 0,
             size: 0,
@@ -254,6 +257,9 @@ impl Exchange for Client {
 
     fn finalize(&mut self) -> std::result::Result<(), ExchangeError> {
         self.call("finalize", &[], "finalize_ack")?;
+        // A program that this one becomes or starts now may be the next rank of a script. If the program has closed the
+        // descriptor, it wants none.
+        let _ = self.inherited.map(process::pass_on_inherited);
         Ok(())
     }
 
@@ -268,7 +274,8 @@ impl Exchange for Client {
 fn not_inherited(fd: RawFd, error: &std::io::Error) -> Error {
     Error::Environment(format!(
         "PMI_FD={fd} is no open connection here ({error}): if a command stands between the launcher and this program, \
-         as after --node-exec, it must pass on open files: `ip netns exec` and `nsenter` do, `sudo` and `ssh` do not"
+         as after --node-exec, it must pass on open files: `ip netns exec` and `nsenter` do, `sudo` and `ssh` do not; a rank passes \
+         it on to other programs only when it has finalized"
     ))
 }
 
