@@ -81,6 +81,10 @@ impl Exchange for Part<'_> {
         self.whole.number(self.members[rank])
     }
 
+    fn world_size(&self) -> usize {
+        self.whole.world_size()
+    }
+
     fn allgather(&mut self, bytes: &[u8]) -> std::result::Result<Vec<Vec<u8>>, ExchangeError> {
         let words = self.round(GOING, bytes)?;
         let of_member = |&member: &usize| match words.get(member).and_then(|word| word.split_first()) {

@@ -22,6 +22,11 @@ pub trait Exchange {
         rank
     }
 
+    /// Number of ranks of that world.
+    fn world_size(&self) -> usize {
+        self.size()
+    }
+
     /// Every rank gives `bytes` (lengths may differ) and receives all of them in rank order.
     ///
     /// # Errors

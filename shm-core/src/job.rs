@@ -137,6 +137,11 @@ impl Job {
             placement,
             locality,
         };
+        let word = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        if rank == 0 {
+            job.flags().world.store(word(exchange.world_size()), Ordering::Relaxed);
+        }
+        job.status(rank).number.store(word(job.numbers[rank]), Ordering::Relaxed);
         job.status(rank).pid.store(std::process::id(), Ordering::Relaxed);
         job.status(rank).state.store(RUNNING, Ordering::Release);
         Ok(job)

@@ -29,16 +29,12 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         writeln!(out, "no jobs")?;
     } else {
         for job in &jobs {
-            let worlds: Vec<_> = job.ranks.iter().map(|rank| place(rank.pid)).collect();
-            match worlds.iter().flatten().map(|place| place.size).find(|size| *size > job.size) {
-                None => writeln!(out, "job {:016x}, {} ranks\n{}\n", job.id, job.size, table(job, None))?,
-                Some(size) => writeln!(
-                    out,
-                    "job {:016x}, {} ranks of this node, of a world of {size}\n{}\n{ELSEWHERE}\n",
-                    job.id,
-                    job.size,
-                    table(job, Some(&worlds))
-                )?,
+            let JobStatus { id, size, world, .. } = job;
+            if world > size {
+                writeln!(out, "job {id:016x}, {size} ranks of this node, of a world of {world}")?;
+                writeln!(out, "{}\n{ELSEWHERE}\n", table(job))?;
+            } else {
+                writeln!(out, "job {id:016x}, {size} ranks\n{}\n", table(job))?;
             }
         }
     }
@@ -49,28 +45,12 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 const ELSEWHERE: &str = "The other ranks are shown by `han status` on their nodes. Of those that a rank waits for over \
                          the network, at most four are named.";
 
-/// Where a process is in its world, as its launcher has told it.
-struct Place {
-    rank: usize,
-    size: usize,
-}
-
-fn place(pid: u32) -> Option<Place> {
-    let variables = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let value = |name: &[u8]| {
-        let find = |variable: &[u8]| std::str::from_utf8(variable.strip_prefix(name)?).ok()?.parse().ok();
-        variables.split(|byte| *byte == 0).find_map(find)
-    };
-    Some(Place { rank: value(b"PMI_RANK=")?, size: value(b"PMI_SIZE=")? })
-}
-
 fn as_json(job: &JobStatus) -> serde_json::Value {
     let rank = |rank: &RankReport| {
-        let place = place(rank.pid);
         json!({
             "rank": rank.rank,
-            "world_rank": place.as_ref().map(|place| place.rank),
-            "world_size": place.map(|place| place.size),
+            "world_rank": rank.world_rank,
+            "world_size": job.world,
             "pid": rank.pid,
             "state": rank.state,
             "operation": rank.operation,
@@ -83,16 +63,15 @@ fn as_json(job: &JobStatus) -> serde_json::Value {
     json!({ "id": format!("{:016x}", job.id), "size": job.size, "ranks": ranks })
 }
 
-/// With their ranks in the world, where that is larger.
-fn table(job: &JobStatus, worlds: Option<&[Option<Place>]>) -> Table {
+/// With their ranks in the world.
+fn table(job: &JobStatus) -> Table {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN).set_header(["rank", "pid", "state", "operation", "age", "waits for ranks"]);
-    let in_world = |rank: usize| worlds.and_then(|worlds| worlds.get(rank)?.as_ref()).map_or(rank, |place| place.rank);
     for rank in &job.ranks {
-        let here = rank.missing.iter().map(|rank| in_world(*rank));
+        let here = rank.missing.iter().filter_map(|missing| Some(job.ranks.get(*missing)?.world_rank));
         let missing: Vec<_> = here.chain(rank.missing_in_world.iter().copied()).collect();
         table.add_row([
-            in_world(rank.rank).to_string(),
+            rank.world_rank.to_string(),
             rank.pid.to_string(),
             rank.state.to_owned(),
             rank.operation.clone().unwrap_or_else(|| "-".to_owned()),

@@ -390,6 +390,36 @@ fn status_says_which_part_of_a_world_it_shows() {
 }
 
 #[test]
+fn status_knows_the_ranks_of_a_world_that_no_launcher_tells_of() {
+    let mark = format!("rendezvous-{}", std::process::id());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let rank = |rank: &str| {
+        let mut command = han();
+        command.args(ENDLESS).arg("--worker").env(MARK, &mark).stdout(Stdio::null());
+        command.env("HAN_RENDEZVOUS", format!("127.0.0.1:{port}")).env("HAN_SECRET", "a secret of these tests");
+        Job(command.env("HAN_RANK", rank).env("HAN_SIZE", "2").spawn().unwrap())
+    };
+    let _jobs = [rank("0"), rank("1")];
+    let patience = Instant::now() + Duration::from_secs(300);
+    loop {
+        let places = |job: Value| {
+            job["ranks"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|r| (r["world_rank"].clone(), r["world_size"].clone()))
+                .collect::<Vec<_>>()
+        };
+        let places = job_with(&mark).map(places);
+        if places == Some(vec![(0.into(), 2.into()), (1.into(), 2.into())]) {
+            return;
+        }
+        assert!(Instant::now() < patience, "{places:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn schedules_are_proved_by_a_command() {
     let rows = lines(&output(&["model", "barrier", "--verify", "--json"]).unwrap());
     assert!(rows.iter().any(|row| row["algorithm"] == "dissemination"), "{rows:?}");

@@ -22,6 +22,8 @@ pub struct JobStatus {
     pub id: u64,
     /// Ranks on this node.
     pub size: usize,
+    /// Ranks on all nodes.
+    pub world: usize,
     /// Each rank, in order.
     pub ranks: Vec<RankReport>,
 }
@@ -29,8 +31,10 @@ pub struct JobStatus {
 /// What one rank does.
 #[derive(Debug, Clone)]
 pub struct RankReport {
-    /// The rank in the world.
+    /// The rank among those of this node.
     pub rank: usize,
+    /// The rank in the world.
+    pub world_rank: usize,
     /// Its process id.
     pub pid: u32,
     /// `starting`, `computing`, `waiting`, `finalizing`, `finalized`, `stopped` (by a signal), or `dead`.
@@ -84,7 +88,9 @@ fn look(path: &Path) -> Option<JobStatus> {
         // SAFETY: the segment lives until the end of this function, the report holds no reference.
         report(rank, unsafe { place.get() })
     });
-    Some(JobStatus { id: header.cookie.load(Ordering::Relaxed), size, ranks: ranks.collect() })
+    // SAFETY: as above.
+    let world = unsafe { segment.place::<JobFlags>(size_of::<Header>()).get() }.world.load(Ordering::Relaxed) as usize;
+    Some(JobStatus { id: header.cookie.load(Ordering::Relaxed), size, world, ranks: ranks.collect() })
 }
 
 fn report(rank: usize, status: &RankStatus) -> RankReport {
@@ -102,6 +108,7 @@ fn report(rank: usize, status: &RankStatus) -> RankReport {
     };
     let mut report = RankReport {
         rank,
+        world_rank: status.number.load(Ordering::Relaxed) as usize,
         pid,
         state,
         operation: None,

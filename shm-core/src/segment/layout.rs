@@ -6,7 +6,7 @@ use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Reaching, Slot, W
 /// First word of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
 /// Raised when the meaning of a field changes without its place changing.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Slots of every rank: steps without cells that may be in flight. A quarter of them is used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;
@@ -94,6 +94,8 @@ pub struct RankStatus {
     pub network_missing: [AtomicU32; 4],
     /// Set while the rank works on its peers' own memory.
     pub reaching: Reaching,
+    /// Its rank in the world, for onlookers.
+    pub number: AtomicU32,
 }
 
 /// A wait that has become long, for onlookers.
@@ -144,6 +146,8 @@ pub struct JobFlags {
     pub abort: AbortRecord,
     /// Where ranks sleep.
     pub bell: Bell,
+    /// Ranks of the world, for onlookers; written by rank 0.
+    pub world: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Header>() == 128);
