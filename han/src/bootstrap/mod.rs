@@ -41,11 +41,12 @@ fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -
     if let Some(fd) = variable("PMI_FD") {
         let number = |name: &str| parse(name, variable(name).as_deref());
         let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
-        return Ok(Box::new(pmi::Client::over_inherited(parse("PMI_FD", Some(&fd))?, rank, size)?));
+        let client = pmi::Client::over_inherited(parse("PMI_FD", Some(&fd))?, rank, size)?;
+        return Ok(Box::new(client.with(patience)));
     }
     if let Some(address) = variable("PMI_PORT") {
         let id = parse("PMI_ID", variable("PMI_ID").as_deref())?;
-        return Ok(Box::new(pmi::Client::over_tcp(&address, id)?));
+        return Ok(Box::new(pmi::Client::over_tcp(&address, id)?.with(patience)));
     }
     if variable("PMIX_NAMESPACE").is_some() {
         return Ok(Box::new(pmix::Pmix::connect(patience)?));

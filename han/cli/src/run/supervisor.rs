@@ -52,6 +52,7 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
         job,
         links: Links::new(&job_name()?, &blocks, pmi)?,
         hung_up: Vec::new(),
+        unreachable: Vec::new(),
         asked_to_end: None,
         timeout: args.timeout.unwrap_or_default(),
         survivor_grace: args.grace.unwrap_or(if args.nodes > 1 {
@@ -83,8 +84,10 @@ struct Supervisor {
     signals: Signals,
     job: Job,
     links: Links,
-    /// Ranks that closed their connection between init and finalize, and when that becomes a failure.
+    /// Ranks that closed their connection, and when they have had the time to end.
     hung_up: Vec<(usize, Instant)>,
+    /// Ranks that closed it outside of init and finalize, and live on.
+    unreachable: Vec<usize>,
     /// The first SIGINT or SIGTERM that came.
     asked_to_end: Option<Signal>,
     timeout: Duration,
@@ -156,10 +159,7 @@ impl Supervisor {
                 self.links.close(rank);
                 self.fail(1, self.survivor_grace, &format!("{name} broke the PMI-1 protocol: {why}"));
             }
-            Report::HungUp if matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier) => {
-                self.hung_up.push((rank, Instant::now() + HANG_UP_GRACE));
-            }
-            Report::HungUp => {}
+            Report::HungUp => self.hung_up.push((rank, Instant::now() + HANG_UP_GRACE)),
             Report::Abort(code) => {
                 self.links.close(rank);
                 // An abort is never a success.
@@ -232,14 +232,18 @@ impl Supervisor {
         let overdue: Vec<usize> = self.hung_up.iter().filter(|(_, at)| *at <= now).map(|(rank, _)| *rank).collect();
         self.hung_up.retain(|(_, at)| *at > now);
         for rank in overdue.into_iter().filter(|rank| self.job.is_running(*rank)).collect::<Vec<_>>() {
-            let why = format!("{} closed its PMI connection before finalize", self.job.name(rank));
-            self.fail(1, self.survivor_grace, &why);
+            if matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier) {
+                let why = format!("{} closed its PMI connection before finalize", self.job.name(rank));
+                self.fail(1, self.survivor_grace, &why);
+            } else {
+                self.unreachable.push(rank);
+            }
         }
     }
 
     /// Ends waits in the PMI barrier that can no longer succeed.
     fn check_barrier(&mut self) {
-        let missing = (0..self.job.size()).find(|rank| !self.job.is_running(*rank));
+        let missing = (0..self.job.size()).find(|rank| !self.job.is_running(*rank) || self.unreachable.contains(rank));
         if missing.is_none() && !self.job.has_failed() {
             return;
         }
@@ -247,7 +251,9 @@ impl Supervisor {
         let waiting: Vec<usize> = (0..self.job.size()).filter(in_barrier).collect();
         if let (Some(missing), false) = (missing, waiting.is_empty()) {
             let (missing, waiting) = (self.job.name(missing), job::list(&waiting));
-            let why = format!("{missing} has ended, but the PMI barrier needs it: {waiting} would wait for ever");
+            let why = format!(
+                "{missing} has ended or closed its PMI connection, but the PMI barrier needs it: {waiting} would wait for ever"
+            );
             self.fail(1, self.survivor_grace, &why);
         }
         waiting.into_iter().for_each(|rank| self.links.close(rank));

@@ -70,7 +70,27 @@ fn a_closed_connection_ends_the_job_and_names_the_rank() {
 #[test]
 fn a_rank_that_never_comes_does_not_hang_the_others() {
     let done = ranks::job(&["-n", "3"], "missing-rank").finish();
-    done.expect(1, &["han run: rank 1 (pid ", ") has ended, but the PMI barrier needs it"]);
+    done.expect(
+        1,
+        &["han run: rank 1 (pid ", ") has ended or closed its PMI connection, but the PMI barrier needs it"],
+    );
+    let done = ranks::job(&["-n", "3"], "silent-rank").finish();
+    done.expect(
+        1,
+        &["han run: rank 1 (pid ", ") has ended or closed its PMI connection, but the PMI barrier needs it"],
+    );
+}
+
+#[test]
+fn ranks_that_have_not_come_are_told_of_by_those_that_have() {
+    let words = ranks::program().iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let script = format!("[ $PMI_RANK = 1 ] && exec sleep 300; exec {words}");
+    let job = Job::script(&["-n", "3"], &script).env("HAN_TEST_ROLE", "allreduce");
+    let done = job.env("HAN_SET", "timeout_s=10").env("HAN_WATCHDOG", "1").finish();
+    for rank in [0, 2] {
+        let said = format!("watchdog: rank {rank} has waited ");
+        done.expect(3, &[&said, " s at the start for the other ranks of 3", "given up at HAN_SET=timeout_s"]);
+    }
 }
 
 const MPI_PROGRAM: &str = r#"

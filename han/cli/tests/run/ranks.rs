@@ -54,6 +54,7 @@ fn play_a_role() {
         Ok("garbage") => spoil(b"\0\xff garbage\n"),
         Ok("endless-line") => spoil(&[b'x'; 1 << 20]),
         Ok("hang-up") => hang_up(),
+        Ok("silent-rank") => silent_rank(),
         Ok("missing-rank") => missing_rank(),
         Ok(other) => panic!("no such role: {other}"),
         Err(_) => {}
@@ -186,6 +187,16 @@ fn hang_up() {
 fn missing_rank() {
     if env::var("PMI_RANK").unwrap() == "1" {
         process::exit(0);
+    }
+    println!("{}", connect().unwrap().allgather(b"").unwrap_err());
+    process::exit(5);
+}
+
+/// Rank 1 closes its connection before it has spoken, and lives on; the others wait for it.
+fn silent_rank() {
+    if env::var("PMI_RANK").unwrap() == "1" {
+        UnixStream::from(raw()).shutdown(Shutdown::Both).unwrap();
+        thread::sleep(Duration::from_secs(300));
     }
     println!("{}", connect().unwrap().allgather(b"").unwrap_err());
     process::exit(5);

@@ -8,16 +8,21 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use shm_core::exchange::{Exchange, ExchangeError};
 use shm_core::sys::process;
 
 use super::{mapping, value, wire};
 use crate::bootstrap::error::{Error, Result};
+use crate::bootstrap::patience::Patience;
 use wire::{LineBuffer, MAX_LINE_BYTES, Message};
 
 /// Room for the other fields of a line that carries a value, in the longest wording seen.
 const ANSWER_FIELDS_BYTES: usize = 64;
+
+/// How often a rank that waits for the others looks up.
+const LOOK_UP: Duration = Duration::from_millis(100);
 
 /// A rank's connection to its PMI-1 launcher.
 ///
@@ -38,6 +43,7 @@ pub struct Client {
     nodes: Option<Vec<usize>>,
     /// Number of exchanges so far; part of every key, so that no value is read twice.
     generation: u64,
+    patience: Patience,
 }
 
 impl Client {
@@ -74,6 +80,11 @@ impl Client {
         Self::handshake(client, rank, size)
     }
 
+    /// Tells of long waits for other ranks, and gives them up.
+    pub(in crate::bootstrap) fn with(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+
     fn unconnected(link: OwnedFd) -> Self {
         Self {
             link: UnixStream::from(link),
@@ -86,6 +97,7 @@ impl Client {
             piece_bytes: 0,
             nodes: None,
             generation: 0,
+            patience: Patience { speak_s: 0.0, limit_s: 0.0 },
         }
     }
 
@@ -134,7 +146,19 @@ impl Client {
     /// # Errors
     /// [`Error::Closed`] when the launcher ends the job meanwhile.
     pub fn barrier(&mut self) -> Result<()> {
-        self.call("barrier_in", &[], "barrier_out")?;
+        let (rank, size, began) = (self.rank, self.size, Instant::now());
+        let mut wait = self.patience.wait(move |seconds| {
+            format!(
+                "rank {rank} has waited {seconds:.1} s at the start for the other ranks of {size}; those that do not say so \
+                 have not come"
+            )
+        });
+        self.look_up_every(Some(LOOK_UP))?;
+        self.send(&wire::format("barrier_in", &[])?)?;
+        let line = self.receive(|| wait.look(began.elapsed()))?;
+        self.look_up_every(None)?;
+        expect(&line, "barrier_out")?;
+        accepted("barrier_in", line)?;
         Ok(())
     }
 
@@ -191,27 +215,25 @@ impl Client {
 
     /// Sends a request and returns the answer, which must have this name and no error.
     fn call(&mut self, request: &'static str, fields: &[(&str, &dyn Display)], answer: &str) -> Result<String> {
-        let line = self.ask(request, fields, answer)?;
-        let message = Message::parse(&line)?;
-        if message.get("rc").is_some_and(|rc| rc != "0") {
-            let reason = message.get("msg").map_or_else(|| line.clone(), |reason| reason.replace('_', " "));
-            return Err(Error::Refused { request, reason });
-        }
-        Ok(line)
+        accepted(request, self.ask(request, fields, answer)?)
     }
 
     fn ask(&mut self, request: &str, fields: &[(&str, &dyn Display)], answer: &str) -> Result<String> {
         self.send(&wire::format(request, fields)?)?;
-        let line = self.receive()?;
+        let line = self.receive(|| Ok(()))?;
         expect(&line, answer)?;
         Ok(line)
     }
 
     /// What the launcher tells unasked after `initack`.
     fn announced(&mut self, name: &str) -> Result<usize> {
-        let line = self.receive()?;
+        let line = self.receive(|| Ok(()))?;
         expect(&line, "set")?;
         Message::parse(&line)?.number(name)
+    }
+
+    fn look_up_every(&self, period: Option<Duration>) -> Result<()> {
+        self.link.set_read_timeout(period).map_err(Error::io("read from the launcher"))
     }
 
     fn send(&mut self, line: &str) -> Result<()> {
@@ -221,7 +243,8 @@ impl Client {
         }
     }
 
-    fn receive(&mut self) -> Result<String> {
+    /// Does `look` whenever it has waited for a while, if [`look_up_every`](Self::look_up_every) says so.
+    fn receive(&mut self, mut look: impl FnMut() -> Result<()>) -> Result<String> {
         let mut chunk = [0; MAX_LINE_BYTES];
         loop {
             if let Some(line) = self.lines.next_line()? {
@@ -231,6 +254,7 @@ impl Client {
                 Ok(0) => return Err(Error::Closed),
                 Ok(bytes) => self.lines.push(&chunk[..bytes]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => look()?,
                 Err(e) if is_closed(&e) => return Err(Error::Closed),
                 Err(e) => return Err(Error::io("read from the launcher")(e)),
             }
@@ -289,6 +313,15 @@ fn expect(line: &str, answer: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::Protocol(format!("the launcher answered `cmd={command}` where `cmd={answer}` was due")))
+}
+
+fn accepted(request: &'static str, line: String) -> Result<String> {
+    let message = Message::parse(&line)?;
+    if message.get("rc").is_some_and(|rc| rc != "0") {
+        let reason = message.get("msg").map_or_else(|| line.clone(), |reason| reason.replace('_', " "));
+        return Err(Error::Refused { request, reason });
+    }
+    Ok(line)
 }
 
 fn is_closed(error: &std::io::Error) -> bool {
