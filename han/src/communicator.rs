@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
-use reduce_kernels::{Operator, Purpose};
+use reduce_kernels::{Operator, Purpose, say};
 use shm_core::{Call, Owned, OwnedCall, SharedVec, Ticket};
 
 use crate::carrier::Carrier;
@@ -266,7 +266,7 @@ impl Communicator {
     #[inline]
     fn log(&self, call: &Call<'_>) {
         if self.context.config.log >= LogLevel::Debug {
-            eprintln!("han: rank {}: {} on communicator {}", self.rank(), call, self.id());
+            say(&format!("han: rank {}: {} on communicator {}", self.rank(), call, self.id()));
         }
     }
 

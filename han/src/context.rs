@@ -5,6 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use reduce_kernels::say;
 use shm_core::job::Job;
 use shm_core::{Call, Exchange, LocalComm};
 
@@ -113,10 +114,10 @@ impl Context {
         }
         let world = Communicator::new(world, Rc::clone(&inner));
         if inner.config.log >= LogLevel::Warn && world.rank() == 0 {
-            inner.config.misspelled().iter().for_each(|sentence| eprintln!("han: {sentence}"));
+            inner.config.misspelled().iter().for_each(|sentence| say(&format!("han: {sentence}")));
         }
         if inner.config.log >= LogLevel::Info && world.rank() == 0 {
-            eprint!("han: {}", world.describe());
+            say(&format!("han: {}", world.describe().trim_end()));
         }
         Ok(Self { inner, world })
     }

@@ -14,6 +14,9 @@
 //! collectives together. Both belong to one thread. Every call returns the same error on every rank
 //! when a rank dies or calls something else; see [`Error`].
 
+// They panic where nothing can be written; `say` does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod bootstrap;
 mod carrier;
 mod communicator;

@@ -4,6 +4,9 @@
 //! copies over ranges of bytes. One schedule is verified, simulated, and run on a [`Transport`](transport::Transport).
 //! This crate knows no shared memory.
 
+// They panic where nothing can be written; `say` does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod algorithm;
 pub mod comm;
 pub mod engine;

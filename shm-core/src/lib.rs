@@ -4,6 +4,9 @@
 //! collectives, [`Call`] one collective as data. Every collective is a state machine that is
 //! polled; nothing here knows of a network. `ARCHITECTURE.md` has the map.
 
+// They panic where nothing can be written; `say` does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod sync;
 
 #[cfg(not(loom))]
@@ -49,7 +52,7 @@ pub use {
     explain::{Circumstances, Explanation, Question},
     job::Job,
     memory::SharedVec,
-    reduce_kernels::{Call, Collective, Owned, OwnedCall, Signature, Ticket},
+    reduce_kernels::{Call, Collective, Owned, OwnedCall, Signature, Ticket, say},
     rest::Rest,
     settings::{Settings, Single},
 };

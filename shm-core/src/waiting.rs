@@ -3,6 +3,8 @@
 
 use std::rc::Rc;
 
+use reduce_kernels::say;
+
 use crate::coll::{Progress, advance};
 use crate::error::Result;
 use crate::job::{Job, Reason};
@@ -151,7 +153,7 @@ impl Vigil {
             self.speak_s = settings.watchdog_s;
         }
         if settings.watchdog_s > 0.0 && waited_s >= self.speak_s {
-            eprintln!("han: watchdog: {}", sentence());
+            say(&format!("han: watchdog: {}", sentence()));
             self.speak_s *= 2.0;
         }
         Ok(())

@@ -15,6 +15,7 @@ use crate::operator::OpFunction;
 use crate::request::Request;
 use crate::{collective, communicator, lifecycle, memory, operator, request};
 use han::{Communicator, UserOperator};
+use shm_core::say;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicI32;
 
@@ -60,7 +61,7 @@ fn sendbuf(buffer: Source) -> Source {
 fn finish(code: c_int, ierror: Ierror) {
     ierror.set(code);
     if ierror.is_null() && code != SUCCESS {
-        eprintln!("han: {} (error {code})", error::last_message());
+        say(&format!("han: {} (error {code})", error::last_message()));
         lifecycle::han_abort(code);
     }
 }

@@ -8,6 +8,8 @@
 //! The functions are safe to call as far as Rust can see, because the parameter types of [`abi`] that
 //! stand for pointers can be made by C only, and a C caller has accepted the rules of `han.h`.
 
+// They panic where nothing can be written; `say` does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 // The linker sees the functions by their names; for Rust there is no path to them.
 #![allow(unreachable_pub)]
 

@@ -39,7 +39,7 @@ const NOT_SHOWN: [&str; 14] = [
 ];
 
 /// What statements that make errors have in them.
-const SIGNS: [&str; 17] = [
+const SIGNS: [&str; 16] = [
     "#[error(",
     "Err(",
     "ok_or",
@@ -48,7 +48,6 @@ const SIGNS: [&str; 17] = [
     "Startup(",
     "Failure::new(",
     "CallError(",
-    "eprintln!(",
     "say(",
     "speak(",
     "fail(",

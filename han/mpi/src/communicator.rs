@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use han::Exchange;
+use shm_core::say;
 
 use crate::abi::{UNDEFINED, Word};
 use crate::exchange::Members;
@@ -189,7 +190,7 @@ impl Entry {
     fn settle(&self, process: &Process) -> Result<&Rc<Ours>, Why> {
         let made = self.make(process);
         if let Err(why) = &made {
-            eprintln!("libhan_mpi: a communicator's collectives are left to the MPI: {why}");
+            say(&format!("libhan_mpi: a communicator's collectives are left to the MPI: {why}"));
         }
         let standing = made.map_or(Standing::Theirs(Why::NoMemory), |ours| Standing::Ours(Rc::new(ours)));
         match self.standing.get_or_init(|| standing) {

@@ -4,6 +4,8 @@
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int};
 
+use shm_core::say;
+
 use crate::abi::{Abi, Word};
 use crate::gate;
 use crate::real::{Real, SUCCESS, real};
@@ -41,7 +43,7 @@ impl Errors {
 
     /// Says on standard error what has failed.
     pub(crate) fn tell(&self, error: &han::Error) {
-        eprintln!("han: {error}");
+        say(&format!("han: {error}"));
         self.told.set(true);
     }
 

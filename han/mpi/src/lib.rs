@@ -5,6 +5,8 @@
 //! any MPI is linked or included: handles are taken as machine words, and [`abi`] knows what they are called in each of
 //! the three binary interfaces that there are. `README.md` of this crate tells a call's way through the modules.
 
+// They panic where nothing can be written; `say` does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 // The linker sees the functions by their names; for Rust there is no path to them.
 #![allow(unreachable_pub)]
 

@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
 use han::{Config, Context, Exchange};
+use shm_core::say;
 
 use crate::abi::{Abi, Word};
 use crate::communicator::Communicators;
@@ -65,7 +66,7 @@ fn start(abi: Abi) {
     let joined = join(abi, &world, config, rules);
     match world.succeed(joined.as_ref().map(|_| ()).map_err(Clone::clone)).and(joined) {
         Ok(process) => gate::open(process, level == Some(thread_multiple)),
-        Err(why) if world.rank == 0 => eprintln!("libhan_mpi: all collectives are left to the MPI: {why}"),
+        Err(why) if world.rank == 0 => say(&format!("libhan_mpi: all collectives are left to the MPI: {why}")),
         Err(_) => {}
     }
 }
@@ -73,7 +74,7 @@ fn start(abi: Abi) {
 /// A mistake in the environment ends the program, as it ends han's own.
 fn refuse(comm: Word, rank: usize, why: &str) -> ! {
     if rank == 0 {
-        eprintln!("libhan_mpi: {why}");
+        say(&format!("libhan_mpi: {why}"));
         // Hydra drops what it has not yet passed on when a rank aborts.
         std::thread::sleep(Duration::from_secs(1));
     }
@@ -163,15 +164,15 @@ fn end(process: Process) {
     let Process { requests, communicators, datatypes, abi, mpi, report, progress, errors, context, .. } = process;
     if let (Some(report), Some(world)) = (report, World::find(&abi)) {
         match world.members().and_then(|mut members| report.table(&mut members, &mpi)) {
-            Ok(table) if world.rank == 0 => eprint!("{table}"),
+            Ok(table) if world.rank == 0 => say(table.trim_end()),
             Ok(_) => {}
-            Err(why) => eprintln!("libhan_mpi: no report: {why}"),
+            Err(why) => say(&format!("libhan_mpi: no report: {why}")),
         }
     }
     requests.end();
     drop((communicators, datatypes));
     match context.finalize() {
-        Err(error) if !errors.have_been_told() => eprintln!("libhan_mpi: {error}"),
+        Err(error) if !errors.have_been_told() => say(&format!("libhan_mpi: {error}")),
         _ => {}
     }
     drop(progress);

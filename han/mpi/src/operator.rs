@@ -8,6 +8,7 @@
 use std::ffi::{c_int, c_void};
 
 use han::{Operator, UserOperator};
+use shm_core::say;
 
 use crate::abi::{Abi, Word};
 use crate::datatype::Table;
@@ -78,7 +79,7 @@ unsafe extern "C" fn apply(
         let code = unsafe { (real().reduce_local)(input, inout, now, applied.datatype, applied.op) };
         if code != SUCCESS {
             // The library's handler of errors has had its say, and there is no way back through the engine.
-            eprintln!("libhan_mpi: MPI_Reduce_local returned error {code} within a reduction");
+            say(&format!("libhan_mpi: MPI_Reduce_local returned error {code} within a reduction"));
             std::process::abort();
         }
         let done = now.unsigned_abs() as usize;

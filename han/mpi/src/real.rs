@@ -7,6 +7,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
+use shm_core::say;
+
 use crate::abi::{Flavour, Word};
 
 type Input = *const c_void;
@@ -218,6 +220,6 @@ pub(crate) const fn name(text: &'static str) -> &'static CStr {
 /// Ends a program whose MPI library lacks a function that it calls.
 #[cold]
 pub(crate) fn lacks(name: &CStr) -> ! {
-    eprintln!("libhan_mpi: no MPI library in this process has {}", name.to_string_lossy());
+    say(&format!("libhan_mpi: no MPI library in this process has {}", name.to_string_lossy()));
     std::process::exit(1)
 }

@@ -37,7 +37,7 @@ impl<S: Fn(f64) -> String> Wait<S> {
             return Err(Error::Waited((self.sentence)(seconds)));
         }
         if speak_s > 0.0 && seconds >= speak_s {
-            eprintln!("han: watchdog: {}", (self.sentence)(seconds));
+            reduce_kernels::say(&format!("han: watchdog: {}", (self.sentence)(seconds)));
             self.patience.speak_s *= 2.0;
         }
         Ok(())

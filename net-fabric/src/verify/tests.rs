@@ -229,6 +229,7 @@ fn break_all(collective: Collective, algorithm: Algorithm, shape: &Shape<'_>) ->
 }
 
 #[test]
+#[allow(clippy::print_stdout)] // how many, for who wants to know
 fn broken_schedules_are_rejected() {
     let (mut caught, mut equivalent) = (0, 0);
     for (collective, algorithm) in pairs() {

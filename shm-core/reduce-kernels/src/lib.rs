@@ -1,7 +1,7 @@
 //! Datatypes, reduction operators and their kernels.
 //!
 //! The lowest room of the house: pure computation on memory that the caller provides. There is no
-//! I/O here, no shared memory and no network. Above it, `shm-core` reduces the contributions of
+//! I/O here but for last words, no shared memory and no network. Above it, `shm-core` reduces the contributions of
 //! the ranks of one node with these kernels, and `net-fabric` those that come in from the network.
 //!
 //! * [`Datatype`] and [`Operator`] name what can be reduced and how; [`is_defined`] is MPI's table
@@ -12,6 +12,7 @@
 //! * [`Op`] is what a collective takes: a built-in operator or a [`UserOperator`].
 //! * [`reduce_into`] and [`reduce_many`] are the same over slices, safe.
 //! * [`call`] and [`owned`] are a collective call as data, whoever carries it out; [`pieces`] cuts one up.
+//! * [`say()`] is how everything above writes to standard error.
 //!
 //! ```
 //! use reduce_kernels::{Operator, reduce_into, reduce_many};
@@ -43,6 +44,9 @@
 //!   nearest even, when the result is stored. The many form over k operands therefore rounds once
 //!   where a chain of two-operand calls rounds k - 1 times.
 
+// They panic where nothing can be written; `say` does not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod call;
 mod convert;
 mod datatype;
@@ -51,6 +55,7 @@ mod kernel;
 mod operator;
 pub mod owned;
 pub mod pieces;
+mod say;
 mod signature;
 mod slices;
 mod user;
@@ -63,6 +68,7 @@ pub use kernel::{Isa, IsaError, Kernel, ManyFn, ThreeFn, TwoFn, kernel, kernel_f
 pub use operator::{Op, Operator, is_defined};
 pub use owned::{Owned, OwnedCall, Ticket};
 pub use pieces::{Lender, Pieces, Place};
+pub use say::say;
 pub use signature::Signature;
 pub use slices::{KernelError, reduce_into, reduce_many};
 pub use user::{UserFn, UserOperator};

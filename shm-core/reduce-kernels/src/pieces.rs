@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::call::{Call, Collective, Parts, Purpose, Whole};
-use crate::{Datatype, Op, Operator, Signature};
+use crate::{Datatype, Op, Operator, Signature, say};
 
 /// What keeps the memory of a call's pieces: as long as somebody has a share of it, it is there.
 #[derive(Debug, Default)]
@@ -262,7 +262,7 @@ impl Drop for OnlyHere {
     fn drop(&mut self) {
         // The lender's share and this one.
         if Rc::strong_count(&self.0.keep) > 2 {
-            eprintln!("han: a call ended while parts of it were under way: nobody could say who writes to its vectors");
+            say("han: a call ended while parts of it were under way: nobody could say who writes to its vectors");
             std::process::abort();
         }
     }

@@ -1,6 +1,7 @@
 //! Programs in C and C++.
 
 use crate::prefix::{compile, compile_shared, han_run_on, passes, pkg_config, prefix, run, succeed, with_archive};
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -55,6 +56,14 @@ fn ranks_find_each_other_by_a_callback() {
 fn without_a_launcher_the_world_is_one_rank() {
     let program = compile_shared("cc", "tests/c/communicators.c", "communicators-alone", &FLAGS);
     assert_eq!(succeed(&mut Command::new(program)).trim(), "passed on 1 ranks");
+}
+
+#[test]
+fn a_standard_error_that_is_full_costs_messages_only() {
+    let program = compile_shared("cc", "tests/c/communicators.c", "communicators-full", &FLAGS);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let text = succeed(Command::new(program).env("HAN_LOG", "debug").stderr(full));
+    assert_eq!(text.trim(), "passed on 1 ranks");
 }
 
 /// Runs `failures MODE` on 3 ranks; all of them but `absent` must have seen it.

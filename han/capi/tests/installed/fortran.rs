@@ -1,7 +1,9 @@
 //! Programs in Fortran.
 
 use crate::prefix::{compile, compile_shared, han_run, passes, run, with_archive};
+use std::fs::File;
 use std::path::PathBuf;
+use std::process::Command;
 
 const FLAGS: [&str; 4] = ["-std=f2018", "-Wall", "-Werror", "-O1"];
 
@@ -40,6 +42,9 @@ fn a_failure_nobody_asked_about_ends_the_job_with_its_message() {
     assert!(!output.status.success());
     assert!(errors.contains("han_bcast: root 99 is not a rank"), "{errors}");
     assert!(!String::from_utf8_lossy(&output.stdout).contains("went on"));
+
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(run(Command::new(program).stderr(full)).status.code(), Some(6));
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub trait Host: Debug {
 
     /// Says something to whoever looks after the job.
     fn speak(&mut self, sentence: &str) {
-        eprintln!("han: watchdog: {sentence}");
+        reduce_kernels::say(&format!("han: watchdog: {sentence}"));
     }
 
     /// This rank has waited for long, or (`None`) one such wait is over.

@@ -80,7 +80,7 @@ struct EndOnPanic;
 
 impl Drop for EndOnPanic {
     fn drop(&mut self) {
-        eprintln!("han: a user operator panicked: ending the process");
+        reduce_kernels::say("han: a user operator panicked: ending the process");
         std::process::abort();
     }
 }
