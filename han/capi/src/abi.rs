@@ -101,6 +101,11 @@ impl Source {
 pub struct Target(*mut c_void);
 
 impl Target {
+    /// As [`Source::or_replace`].
+    pub(crate) fn or_replace(self, special: usize, by: usize) -> Self {
+        if self.0.addr() == special { Self(std::ptr::without_provenance_mut(by)) } else { self }
+    }
+
     pub(crate) fn address(self) -> *mut u8 {
         self.0.cast()
     }

@@ -57,6 +57,11 @@ fn sendbuf(buffer: Source) -> Source {
     buffer.or_replace(&raw const han_fortran_in_place as usize, IN_PLACE)
 }
 
+/// The same for a buffer that is written, where C's is refused: behind Fortran's variable lies other memory.
+fn target(buffer: Target) -> Target {
+    buffer.or_replace(&raw const han_fortran_in_place as usize, IN_PLACE)
+}
+
 /// Gives the code to the program, or ends it if it has not asked and the call has failed.
 fn finish(code: c_int, ierror: Ierror) {
     ierror.set(code);
@@ -144,46 +149,46 @@ bind! {
     han_fortran_malloc(bytes: i64, pointer: Out<*mut c_void>)
         = memory::han_malloc(bytes.elements(), pointer);
     han_fortran_free(pointer: *mut c_void) = memory::han_free(pointer);
-    han_fortran_register(buffer: Target, bytes: i64) = memory::han_register(buffer, bytes.elements());
-    han_fortran_unregister(buffer: Target) = memory::han_unregister(buffer);
+    han_fortran_register(buffer: Target, bytes: i64) = memory::han_register(target(buffer), bytes.elements());
+    han_fortran_unregister(buffer: Target) = memory::han_unregister(target(buffer));
 }
 
 bind_counted! {
     han_fortran_bcast_i32, han_fortran_bcast_i64(
         [buffer: Target] count [datatype: Datatype, root: c_int, comm: Comm]
-    ) = collective::han_bcast(buffer, count, datatype.0, root, comm.0);
+    ) = collective::han_bcast(target(buffer), count, datatype.0, root, comm.0);
     han_fortran_ibcast_i32, han_fortran_ibcast_i64(
         [buffer: Target] count
         [datatype: Datatype, root: c_int, comm: Comm, request: Out<Handle<Request>>]
-    ) = collective::han_ibcast(buffer, count, datatype.0, root, comm.0, request);
+    ) = collective::han_ibcast(target(buffer), count, datatype.0, root, comm.0, request);
     han_fortran_bcast_init_i32, han_fortran_bcast_init_i64(
         [buffer: Target] count
         [datatype: Datatype, root: c_int, comm: Comm, request: Out<Handle<Request>>]
-    ) = collective::han_bcast_init(buffer, count, datatype.0, root, comm.0, request);
+    ) = collective::han_bcast_init(target(buffer), count, datatype.0, root, comm.0, request);
 
     han_fortran_reduce_i32, han_fortran_reduce_i64(
         [send: Source, recv: Target] count [datatype: Datatype, op: Op, root: c_int, comm: Comm]
-    ) = collective::han_reduce(sendbuf(send), recv, count, datatype.0, op.0, root, comm.0);
+    ) = collective::han_reduce(sendbuf(send), target(recv), count, datatype.0, op.0, root, comm.0);
     han_fortran_ireduce_i32, han_fortran_ireduce_i64(
         [send: Source, recv: Target] count
         [datatype: Datatype, op: Op, root: c_int, comm: Comm, request: Out<Handle<Request>>]
-    ) = collective::han_ireduce(sendbuf(send), recv, count, datatype.0, op.0, root, comm.0, request);
+    ) = collective::han_ireduce(sendbuf(send), target(recv), count, datatype.0, op.0, root, comm.0, request);
     han_fortran_reduce_init_i32, han_fortran_reduce_init_i64(
         [send: Source, recv: Target] count
         [datatype: Datatype, op: Op, root: c_int, comm: Comm, request: Out<Handle<Request>>]
-    ) = collective::han_reduce_init(sendbuf(send), recv, count, datatype.0, op.0, root, comm.0, request);
+    ) = collective::han_reduce_init(sendbuf(send), target(recv), count, datatype.0, op.0, root, comm.0, request);
 
     han_fortran_allreduce_i32, han_fortran_allreduce_i64(
         [send: Source, recv: Target] count [datatype: Datatype, op: Op, comm: Comm]
-    ) = collective::han_allreduce(sendbuf(send), recv, count, datatype.0, op.0, comm.0);
+    ) = collective::han_allreduce(sendbuf(send), target(recv), count, datatype.0, op.0, comm.0);
     han_fortran_iallreduce_i32, han_fortran_iallreduce_i64(
         [send: Source, recv: Target] count
         [datatype: Datatype, op: Op, comm: Comm, request: Out<Handle<Request>>]
-    ) = collective::han_iallreduce(sendbuf(send), recv, count, datatype.0, op.0, comm.0, request);
+    ) = collective::han_iallreduce(sendbuf(send), target(recv), count, datatype.0, op.0, comm.0, request);
     han_fortran_allreduce_init_i32, han_fortran_allreduce_init_i64(
         [send: Source, recv: Target] count
         [datatype: Datatype, op: Op, comm: Comm, request: Out<Handle<Request>>]
-    ) = collective::han_allreduce_init(sendbuf(send), recv, count, datatype.0, op.0, comm.0, request);
+    ) = collective::han_allreduce_init(sendbuf(send), target(recv), count, datatype.0, op.0, comm.0, request);
 }
 
 // ---- functions that differ from C's ------------------------------------------------------------

@@ -19,6 +19,7 @@ program collectives
   call kinds()
   call in_place_and_roots()
   call errors()
+  call out_of_place()
   call end_well()
 
 contains
@@ -129,6 +130,25 @@ contains
     call han_barrier(world, code)
     call check(code == HAN_SUCCESS, 'all is well')
   end subroutine errors
+
+  ! HAN_IN_PLACE where only a buffer of the program's can be.
+  subroutine out_of_place()
+    type(han_request_t) :: request
+    integer :: codes(9), mine
+    mine = 1
+    call han_bcast(HAN_IN_PLACE, 1, HAN_INT32, 0, world, codes(1))
+    call han_ibcast(HAN_IN_PLACE, 1, HAN_INT32, 0, world, request, codes(2))
+    call han_bcast_init(HAN_IN_PLACE, 1, HAN_INT32, 0, world, request, codes(3))
+    call han_reduce(mine, HAN_IN_PLACE, 1, HAN_INT32, HAN_SUM, rank, world, codes(4))
+    call han_ireduce(mine, HAN_IN_PLACE, 1, HAN_INT32, HAN_SUM, rank, world, request, codes(5))
+    call han_reduce_init(mine, HAN_IN_PLACE, 1, HAN_INT32, HAN_SUM, rank, world, request, codes(6))
+    call han_allreduce(mine, HAN_IN_PLACE, 1, HAN_INT32, HAN_SUM, world, codes(7))
+    call han_iallreduce(mine, HAN_IN_PLACE, 1, HAN_INT32, HAN_SUM, world, request, codes(8))
+    call han_allreduce_init(mine, HAN_IN_PLACE, 1, HAN_INT32, HAN_SUM, world, request, codes(9))
+    call check(all(codes == HAN_ERR_BUFFER), 'in place as a result')
+    call han_register(HAN_IN_PLACE, 4_int64, codes(1))
+    call check(codes(1) == HAN_ERR_ARG, 'registered in place')
+  end subroutine out_of_place
 
   include 'checks.inc'
 end program collectives
