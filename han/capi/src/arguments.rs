@@ -15,6 +15,9 @@ use std::ptr;
 /// `HAN_IN_PLACE`.
 pub(crate) const IN_PLACE: usize = usize::MAX;
 
+/// No process of any system has more bytes: with 57-bit addresses half of them are a program's.
+const ADDRESS_SPACE: u64 = 1 << 56;
+
 /// A buffer's extent: how many elements of which datatype.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
@@ -28,7 +31,7 @@ impl Extent {
     fn check(self) -> Outcome<(Datatype, usize)> {
         let datatype = datatype(self.datatype)?;
         match self.count.checked_mul(datatype.size()) {
-            Some(bytes) if bytes <= isize::MAX as usize => Ok((datatype, bytes)),
+            Some(bytes) if bytes as u64 <= ADDRESS_SPACE => Ok((datatype, bytes)),
             _ => Err(too_large(self.count, datatype)),
         }
     }

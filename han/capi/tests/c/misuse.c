@@ -135,8 +135,8 @@ static void buffers_and_numbers(void) {
     if (size > 1) {
         EXPECT(HAN_ERR_BUFFER, han_reduce(HAN_IN_PLACE, b, 1, HAN_DOUBLE, HAN_SUM, (rank + 1) % size, world));
     }
-    size_t counts[] = {SIZE_MAX, SIZE_MAX / 8 + 1, SIZE_MAX / 16 + 1, (size_t)-5};
-    for (int k = 0; k < 4; k++) {
+    size_t counts[] = {SIZE_MAX, SIZE_MAX / 8 + 1, SIZE_MAX / 16 + 1, (size_t)-5, SIZE_MAX / 16, (size_t)1 << 54};
+    for (int k = 0; k < 6; k++) {
         EXPECT(HAN_ERR_COUNT, han_bcast(a, counts[k], HAN_DOUBLE, 0, world));
         EXPECT(HAN_ERR_COUNT, han_allreduce(a, b, counts[k], HAN_DOUBLE, HAN_SUM, world));
     }
