@@ -262,7 +262,7 @@ int han_datatype_size(han_datatype_t datatype, size_t *bytes);
  * operand on the left. The arrays are aligned for the datatype (for a record to the largest power of
  * two that divides its size, at most 16) and do not overlap. `count` may be a part of the collective's
  * count. It must not call han functions other than han_abort, and must not end by longjmp or a C++
- * exception.
+ * exception. A child that is forked in it is ended when it returns.
  */
 typedef void (*han_op_function)(const void *in, void *inout, size_t count, han_datatype_t datatype,
                                 void *ctx);

@@ -1,6 +1,7 @@
 //! Start-up over an allgather that the C caller provides.
 #![allow(unsafe_code)] // Calls the C caller's function.
 
+use crate::gate;
 use han::Exchange;
 use std::error::Error;
 use std::ffi::{c_int, c_void};
@@ -28,6 +29,9 @@ impl Callback {
         // SAFETY: `send` has the block's bytes and `recv` room for all ranks' blocks, as `han.h` says;
         // the C caller vouches for the function and its context until han_finalize.
         let code = unsafe { (self.function)(send, bytes.len(), recv, self.ctx) };
+        if gate::is_forked() {
+            return Err("this process was forked by a rank, which alone can call han".into());
+        }
         if code != 0 {
             return Err(format!("the allgather callback returned {code}").into());
         }

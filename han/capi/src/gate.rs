@@ -15,6 +15,8 @@
 
 use crate::error::{Code, Failure, Outcome, SUCCESS, report};
 use crate::process::Process;
+use shm_core::say;
+use shm_core::sys::process::end_now;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,7 +45,7 @@ struct Gate {
 }
 
 // SAFETY: `process` is accessed only by the call that has changed `phase` to `STARTING` or `BUSY`, from
-// which only that same call changes it back: accesses never overlap. The change back is a release and
+// which only that same call changes it to one that lets another in: accesses never overlap. The change back is a release and
 // the change that lets the next call in an acquire, so they are ordered. Handing the values, which are
 // not `Send`, from thread to thread is sound because nothing in them depends on the thread (see the
 // module's documentation).
@@ -56,6 +58,20 @@ extern "C" fn leave_to_parent() {
     if matches!(GATE.phase.load(Ordering::Relaxed), STARTING | READY | BUSY) {
         GATE.phase.store(FORKED, Ordering::Relaxed);
     }
+}
+
+/// To be called when a function of the program's has returned within a call: ends a child that was forked in it, which
+/// would go on with what its parent is doing.
+pub(crate) fn end_forked_child() {
+    if is_forked() {
+        say("han: a user operator returned in a child that it had forked: ending the child");
+        end_now(1);
+    }
+}
+
+/// Whether this is a forked child of a rank.
+pub(crate) fn is_forked() -> bool {
+    GATE.phase.load(Ordering::Relaxed) == FORKED
 }
 
 /// Runs the body of an exported function on the process state; gives the code to return.
@@ -72,7 +88,7 @@ pub(crate) fn call(function: &'static str, body: impl FnOnce(&mut Process) -> Ou
     };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => {
-            GATE.phase.store(READY, Ordering::Release);
+            leave(BUSY, READY);
             SUCCESS
         }
         Ok(Err(failure)) => fail(function, &failure),
@@ -99,11 +115,11 @@ pub(crate) fn start(function: &'static str, body: impl FnOnce() -> Outcome<Proce
         Ok(Ok(process)) => {
             // SAFETY: this call has changed `ASLEEP` to `STARTING`, so it has the only access.
             unsafe { *GATE.process.get() = Some(process) };
-            GATE.phase.store(READY, Ordering::Release);
+            leave(STARTING, READY);
             SUCCESS
         }
         Ok(Err(failure)) => {
-            GATE.phase.store(ASLEEP, Ordering::Release);
+            leave(STARTING, ASLEEP);
             report(function, &failure)
         }
         Err(_) => broken(function),
@@ -121,7 +137,7 @@ pub(crate) fn finish(
     let Some(process) = taken else { return code };
     match catch_unwind(AssertUnwindSafe(|| end(process))) {
         Ok(outcome) => {
-            GATE.phase.store(FINALIZED, Ordering::Release);
+            leave(BUSY, FINALIZED);
             outcome.map_or_else(|failure| report(function, &failure), |()| SUCCESS)
         }
         Err(_) => broken(function),
@@ -159,10 +175,19 @@ fn enter(from: u8, to: u8) -> Result<(), u8> {
     change.map(|_| ())
 }
 
+/// Changes the phase back, but not that of a child which was forked meanwhile.
+#[inline]
+fn leave(from: u8, to: u8) {
+    // Two steps, as one that is atomic costs as much as a small call: forks are this thread's own.
+    if GATE.phase.load(Ordering::Relaxed) == from {
+        GATE.phase.store(to, Ordering::Release);
+    }
+}
+
 #[cold]
 fn fail(function: &'static str, failure: &Failure) -> c_int {
     let code = report(function, failure);
-    GATE.phase.store(READY, Ordering::Release);
+    leave(BUSY, READY);
     code
 }
 

@@ -24,9 +24,14 @@ pub extern "C" fn han_op_create(
     gate::call("han_op_create", |process| {
         op.check("op")?;
         let function = function.ok_or_else(|| null(Code::Arg, "function"))?;
-        // SAFETY: the C caller vouches that the function takes `ctx` and arrays as `han.h` says, and
-        // that it does not unwind. It is called from within calls that the gate lets in one by one.
-        let user = unsafe { UserOperator::from_raw(function, ctx, commutative != 0) };
+        let apply = move |input, inout, count, datatype| {
+            // SAFETY: the C caller vouches that the function takes `ctx` and arrays as `han.h` says.
+            unsafe { function(input, inout, count, datatype, ctx) };
+            gate::end_forked_child();
+        };
+        // SAFETY: the arrays are the function's, which, the C caller vouches, does not unwind. It is called from
+        // within calls that the gate lets in one by one.
+        let user = unsafe { UserOperator::from_raw_closure(apply, commutative != 0) };
         op.set(process.operators.insert(user).ok_or_else(too_many)?);
         Ok(())
     })

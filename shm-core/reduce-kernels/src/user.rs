@@ -27,9 +27,12 @@ struct Definition {
 }
 
 enum Function {
-    Raw { function: UserFn, context: *mut c_void },
+    Raw(Box<Raw>),
     Elementwise { datatype: Datatype, apply: Box<Elementwise> },
 }
+
+/// `(in, inout, count, datatype's code)`, as [`UserFn`].
+type Raw = dyn Fn(*const c_void, *mut c_void, usize, c_int);
 
 /// `(input, inout, count)` over elements of the datatype that stands beside it, at any alignment.
 /// Called by [`UserOperator::apply`] only, whose caller promises what the pointers must be.
@@ -51,7 +54,23 @@ impl UserOperator {
     /// aligned as [`Datatype::align`] says, for every datatype that it is used with. It must not unwind.
     #[must_use]
     pub unsafe fn from_raw(function: UserFn, context: *mut c_void, commutative: bool) -> Self {
-        Self(Arc::new(Definition { function: Function::Raw { function, context }, commutative }))
+        // SAFETY: the caller's promise.
+        let apply = move |input, inout, count, datatype| unsafe { function(input, inout, count, datatype, context) };
+        // SAFETY: the same.
+        unsafe { Self::from_raw_closure(apply, commutative) }
+    }
+
+    /// The same from a closure, which is given what a [`UserFn`] is, but for the context.
+    ///
+    /// # Safety
+    ///
+    /// As [`from_raw`](Self::from_raw).
+    #[must_use]
+    pub unsafe fn from_raw_closure(
+        apply: impl Fn(*const c_void, *mut c_void, usize, c_int) + 'static,
+        commutative: bool,
+    ) -> Self {
+        Self(Arc::new(Definition { function: Function::Raw(Box::new(apply)), commutative }))
     }
 
     /// An operator on elements of type `T`: `combine(left, right)`.
@@ -85,7 +104,7 @@ impl UserOperator {
     #[must_use]
     pub fn datatype(&self) -> Option<Datatype> {
         match self.0.function {
-            Function::Raw { .. } => None,
+            Function::Raw(_) => None,
             Function::Elementwise { datatype, .. } => Some(datatype),
         }
     }
@@ -105,12 +124,11 @@ impl UserOperator {
     /// [`Datatype::align`] has it, the function is given copies.
     pub unsafe fn apply(&self, input: *const u8, inout: *mut u8, count: usize, datatype: Datatype) {
         match &self.0.function {
-            Function::Raw { function, context } => {
+            Function::Raw(function) => {
                 let code = c_int::from(datatype.code());
-                // SAFETY: `from_raw`'s caller promised that the function may be called with this context, our caller
-                // that the arrays, or what they are copied from, are valid and disjoint; they are aligned.
-                let call = |input: *const u8, inout: *mut u8, count| unsafe {
-                    function(input.cast(), inout.cast(), count, code, *context);
+                // Our caller promised that the arrays, or what they are copied from, are valid and disjoint; they are aligned.
+                let call = |input: *const u8, inout: *mut u8, count| {
+                    function(input.cast(), inout.cast(), count, code);
                 };
                 let align = datatype.align();
                 if input.addr().is_multiple_of(align) && inout.addr().is_multiple_of(align) {

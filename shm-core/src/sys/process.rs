@@ -48,6 +48,12 @@ pub fn restore_default_action(signal: Signal) -> io::Result<()> {
     Ok(())
 }
 
+/// Ends this process without what [`std::process::exit`] does before: handlers of `atexit`, and writing what is buffered.
+pub fn end_now(code: i32) -> ! {
+    // SAFETY: nothing of this process runs any more.
+    unsafe { libc::_exit(code) }
+}
+
 /// The state of process `pid` as in `ps`: `R`, `S`, `T`, ...; `None` if there is none.
 #[must_use]
 pub fn state(pid: u32) -> Option<char> {

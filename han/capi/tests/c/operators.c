@@ -1,6 +1,8 @@
 /* Operators of the program's own: with a context, not commutative, on large counts. */
 #include "check.h"
 #include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { COUNT = 50000 };
 
@@ -26,6 +28,31 @@ static void modular_sum(const void *in, void *inout, size_t count, han_datatype_
     for (size_t i = 0; i < count; i++) {
         ((int32_t *)inout)[i] = (((const int32_t *)in)[i] + ((int32_t *)inout)[i]) % *(const int *)ctx;
     }
+}
+
+/* A sum within which a child is forked once, which returns as its parent does. */
+static pid_t child;
+static void forking_sum(const void *in, void *inout, size_t count, han_datatype_t datatype, void *ctx) {
+    if (datatype != HAN_INT32) abort();
+    for (size_t i = 0; i < count; i++) ((int32_t *)inout)[i] += ((const int32_t *)in)[i];
+    if (child == 0) {
+        child = fork();
+        *(int *)ctx = child == 0;
+    }
+}
+
+static void fork_within(void) {
+    int32_t one = 1, sum = 0;
+    int is_child = 0, status = -1;
+    han_op_t op;
+    OK(han_op_create(forking_sum, &is_child, 1, &op));
+    OK(han_allreduce(&one, &sum, 1, HAN_INT32, op, world));
+    if (is_child) _exit(0); /* a second process that is this rank */
+    CHECK(sum == size);
+    OK(han_op_free(&op));
+    if (child == 0) return; /* other ranks have called the operator */
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 }
 
 /* A matrix of 2 x 2 numbers modulo 2^32 and a count: 20 bytes. The product does not commute. */
@@ -167,6 +194,7 @@ int main(void) {
     }
     OK(han_op_free(&op));
     records();
+    fork_within();
     end();
     return 0;
 }
