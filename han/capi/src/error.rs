@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::mem::ManuallyDrop;
 
 /// The codes of `enum han_error` that are not success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,24 +110,22 @@ fn code_of(error: &han::Error) -> Code {
 }
 
 thread_local! {
-    static LAST_MESSAGE: RefCell<Option<CString>> = const { RefCell::new(None) };
+    /// Never dropped, so that it is there when a thread is being torn down and in handlers of `atexit`: a thread that has
+    /// failed leaves one message behind.
+    static LAST_MESSAGE: RefCell<ManuallyDrop<Option<CString>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// Keeps the failure's sentence for `han_last_error_message` and gives the code to return.
 pub(crate) fn report(function: &str, failure: &Failure) -> c_int {
     let text = format!("{function}: {}", failure.message).replace('\0', " ");
-    // A thread that is being torn down has no message any more; its caller still gets the code.
-    let _ = LAST_MESSAGE.try_with(|last| last.replace(CString::new(text).ok()));
+    LAST_MESSAGE.with_borrow_mut(|last| **last = CString::new(text).ok());
     failure.code as c_int
 }
 
 /// The last failure's sentence on this thread, for Fortran and for messages of this crate.
 pub(crate) fn last_message() -> String {
-    let text = LAST_MESSAGE.try_with(|last| {
-        let last = last.borrow();
-        last.as_ref().map(|text| text.to_string_lossy().into_owned())
-    });
-    text.ok().flatten().unwrap_or_default()
+    let text = LAST_MESSAGE.with_borrow(|last| last.as_ref().map(|text| text.to_string_lossy().into_owned()));
+    text.unwrap_or_default()
 }
 
 /// The meaning of a code, for codes that exist and others.
@@ -146,6 +145,5 @@ pub extern "C" fn han_strerror(error: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn han_last_error_message() -> *const c_char {
     // The pointer outlives the borrow because only `report`, on this thread, replaces the text.
-    let text = LAST_MESSAGE.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
-    text.ok().flatten().unwrap_or(c"".as_ptr())
+    LAST_MESSAGE.with_borrow(|last| last.as_ref().map_or(c"".as_ptr(), |text| text.as_ptr()))
 }

@@ -3,6 +3,7 @@
 #include "check.h"
 #include <pthread.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #define NOWHERE ((void *)(intptr_t)0x1234567) /* an address that is not mapped */
 
@@ -211,7 +212,13 @@ static void threads(void) {
     ordered(NULL);
 }
 
+/* The message of a failure is there until the process has ended. */
+static void at_exit(void) {
+    if (han_comm_rank(world, NULL) == HAN_SUCCESS || strlen(han_last_error_message()) == 0) _exit(1);
+}
+
 int main(void) {
+    CHECK(atexit(at_exit) == 0);
     for (int code = -3; code < 30; code++) CHECK(strlen(han_strerror(code)) > 3);
     CHECK(han_last_error_message()[0] == '\0');
     before_init();
