@@ -221,6 +221,12 @@ impl Context {
 
     /// Ends the job on all ranks, and this process with exit code `code`.
     pub fn abort(&self, code: i32, why: &str) -> ! {
+        self.announce_abort(code, why);
+        std::process::exit(code)
+    }
+
+    /// Ends the job on all ranks; this process, whose exit code will be `code`, the caller ends.
+    pub fn announce_abort(&self, code: i32, why: &str) {
         if let Some(trace) = self.inner.trace() {
             trace.write();
         }
@@ -233,7 +239,6 @@ impl Context {
             network.link.end(why);
             network.link.spread();
         }
-        std::process::exit(code)
     }
 }
 

@@ -31,7 +31,7 @@ const STARTING: u8 = 1;
 const READY: u8 = 2;
 /// Initialised, and a call is inside.
 const BUSY: u8 = 3;
-/// After `han_finalize`.
+/// After `han_finalize`, or when the process is about to exit by `han_abort`.
 const FINALIZED: u8 = 4;
 /// A call has panicked; its process state is not touched any more.
 const BROKEN: u8 = 5;
@@ -164,6 +164,11 @@ fn call_and_leave(
     }
 }
 
+/// Lets nobody in any more, and whoever is inside out only.
+pub(crate) fn close() {
+    GATE.phase.store(FINALIZED, Ordering::Relaxed);
+}
+
 /// Whether `han_init` has succeeded and `han_finalize` has not.
 pub(crate) fn is_initialized() -> bool {
     matches!(GATE.phase.load(Ordering::Relaxed), READY | BUSY)
@@ -175,10 +180,11 @@ fn enter(from: u8, to: u8) -> Result<(), u8> {
     change.map(|_| ())
 }
 
-/// Changes the phase back, but not that of a child which was forked meanwhile.
+/// Changes the phase back, but not that of a child which was forked meanwhile, nor that of a gate that was closed.
 #[inline]
 fn leave(from: u8, to: u8) {
-    // Two steps, as one that is atomic costs as much as a small call: forks are this thread's own.
+    // Two steps, as one that is atomic costs as much as a small call: forks are this thread's own, and where the gate is
+    // closed in between, the process is ending.
     if GATE.phase.load(Ordering::Relaxed) == from {
         GATE.phase.store(to, Ordering::Release);
     }
@@ -202,7 +208,7 @@ fn broken(function: &'static str) -> c_int {
 fn refuse(function: &'static str, found: u8) -> c_int {
     let (code, why) = match found {
         ASLEEP => (Code::NotInitialized, "han is not initialized; call han_init first"),
-        FINALIZED => (Code::NotInitialized, "han_finalize has been called; han has ended"),
+        FINALIZED => (Code::NotInitialized, "han_finalize or han_abort has been called; han has ended"),
         FORKED => (Code::NotInitialized, "this process was forked by a rank, which alone can call han"),
         BROKEN => (Code::Internal, "han has panicked before and cannot be used any more"),
         _ => {

@@ -7,6 +7,8 @@ use crate::exchange::{AllgatherFunction, Callback};
 use crate::gate;
 use crate::process::Process;
 use han::Context;
+use shm_core::sys::process::end_now;
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
 #[unsafe(no_mangle)]
@@ -66,12 +68,19 @@ fn nothing_in_flight(process: &Process) -> Outcome {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn han_abort(code: c_int) -> c_int {
-    let refused =
-        gate::call("han_abort", |process| process.context.abort(code, &format!("han_abort({code}) was called")));
-    // Only a process that han is not (any more, or exclusively) in comes here. Its end is a death to
-    // its peers, and to the launcher if the exit status says so.
-    debug_assert_ne!(refused, SUCCESS);
-    std::process::exit(if code == 0 { 1 } else { code })
+    let outcome = gate::call("han_abort", |process| {
+        process.context.announce_abort(code, &format!("han_abort({code}) was called"));
+        Ok(())
+    });
+    // In a process that han is not (any more, or exclusively) in, its end is a death to its peers, and to the launcher
+    // if the exit status says so.
+    let code = if outcome != SUCCESS && code == 0 { 1 } else { code };
+    gate::close();
+    thread_local!(static EXITING: Cell<bool> = const { Cell::new(false) });
+    if EXITING.replace(true) {
+        end_now(code) // this is a handler of `atexit`, from which nobody may exit again
+    }
+    std::process::exit(code)
 }
 
 #[unsafe(no_mangle)]

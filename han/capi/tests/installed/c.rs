@@ -109,6 +109,12 @@ fn an_abort_ends_the_job_with_its_code() {
 }
 
 #[test]
+fn an_abort_while_exiting_ends_the_process() {
+    let program = program("exits");
+    assert_eq!(run(&mut Command::new(program)).status.code(), Some(7));
+}
+
+#[test]
 fn an_abort_in_an_operator_ends_the_job() {
     fails("callback", 1, "rank 0");
 }
