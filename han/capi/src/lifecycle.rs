@@ -3,7 +3,7 @@
 
 use crate::abi::{Out, null};
 use crate::error::{Code, Failure, Outcome, SUCCESS};
-use crate::exchange::{AllgatherFunction, Callback};
+use crate::exchange::{AllgatherFunction, from_callback};
 use crate::gate;
 use crate::process::Process;
 use han::Context;
@@ -25,15 +25,7 @@ pub extern "C" fn han_init_oob(
 ) -> c_int {
     gate::start("han_init_oob", || {
         let function = allgather.ok_or_else(|| null(Code::Arg, "allgather"))?;
-        let (rank, size) = match (usize::try_from(rank), usize::try_from(size)) {
-            (Ok(rank), Ok(size)) if rank < size => (rank, size),
-            _ => {
-                let message = format!("rank {rank} of {size} is not a rank of a world");
-                return Err(Failure::new(Code::Arg, message));
-            }
-        };
-        let exchange = Callback { rank, size, function, ctx };
-        Process::new(Context::from_exchange(Box::new(exchange))?)
+        Process::new(Context::from_exchange(from_callback(rank, size, function, ctx)?)?)
     })
 }
 

@@ -39,8 +39,16 @@ where
         Ok(Self { rank, size, allgather })
     }
 
+    /// Room for a block of every rank; what the callback says decides how much, so it may be more than there is.
+    fn room(&self, block_bytes: usize) -> std::result::Result<Vec<u8>, ExchangeError> {
+        let (mut room, bytes) = (Vec::new(), self.size.saturating_mul(block_bytes));
+        room.try_reserve_exact(bytes).map_err(|_| "no memory for the ranks' blocks")?;
+        room.resize(bytes, 0);
+        Ok(room)
+    }
+
     fn lengths(&mut self, own: usize) -> std::result::Result<Vec<usize>, ExchangeError> {
-        let mut all = vec![0; self.size * size_of::<u64>()];
+        let mut all = self.room(size_of::<u64>())?;
         (self.allgather)(&(own as u64).to_le_bytes(), &mut all)?;
         let (lengths, _) = all.as_chunks::<{ size_of::<u64>() }>();
         let lengths: Vec<usize> =
@@ -80,7 +88,7 @@ where
         }
         let mut send = bytes.to_vec();
         send.resize(block_bytes, 0);
-        let mut all = vec![0; block_bytes * self.size];
+        let mut all = self.room(block_bytes)?;
         (self.allgather)(&send, &mut all)?;
         Ok(all.chunks_exact(block_bytes).zip(lengths).map(|(block, bytes)| block[..bytes].to_vec()).collect())
     }

@@ -1,6 +1,7 @@
 /* Start-up without a launcher: the ranks are children of this program, and their allgather goes
  * through the parent over socket pairs. Usage: oob SIZE */
 #include "check.h"
+#include <stdint.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,14 @@ static ssize_t put(int fd, void *data, size_t bytes) { return write(fd, data, by
 static ssize_t get(int fd, void *data, size_t bytes) { return read(fd, data, bytes); }
 
 static int fails_after = -1, entered;
+
+/* An allgather whose second rank gives this many bytes, in words. */
+static int lie(const void *send, size_t bytes, void *recv, void *ctx) {
+    memset(recv, 0, 2 * bytes);
+    memcpy(recv, send, bytes);
+    memcpy((char *)recv + bytes, ctx, bytes < 8 ? bytes : 8);
+    return 0;
+}
 
 static int allgather(const void *send, size_t bytes, void *recv, void *ctx) {
     int fd = *(int *)ctx, n;
@@ -52,6 +61,9 @@ static void be_rank(int fd) {
     EXPECT(HAN_ERR_ARG, han_init_oob(-1, size, allgather, &fd));
     EXPECT(HAN_ERR_ARG, han_init_oob(size, size, allgather, &fd));
     EXPECT(HAN_ERR_ARG, han_init_oob(0, 0, allgather, &fd));
+    EXPECT(HAN_ERR_ARG, han_init_oob(0, 2147483647, allgather, &fd));
+    uint64_t lengths[] = {0, 1 << 20, (uint64_t)1 << 46, UINT64_MAX};
+    for (int k = 0; k < 4; k++) EXPECT(HAN_ERR_BOOTSTRAP, han_init_oob(0, 2, lie, &lengths[k]));
     fails_after = 0;
     EXPECT(HAN_ERR_BOOTSTRAP, han_init_oob(rank, size, allgather, &fd));
     CHECK(strstr(han_last_error_message(), "99") != NULL);
