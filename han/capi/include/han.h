@@ -322,7 +322,10 @@ int han_test(han_request_t *request, int *flag);
 /* Waits until the operation is complete; then as han_test. */
 int han_wait(han_request_t *request);
 
-/* Waits until all are complete, in whatever order. Returns the first error, in the array's order. */
+/*
+ * Waits until all are complete, in whatever order. Returns the first error, in the array's order. No request stands
+ * in the array twice, but HAN_REQUEST_NULL may.
+ */
 int han_waitall(size_t count, han_request_t requests[]);
 
 /* ---- Persistent collectives -----------------------------------------------------------------

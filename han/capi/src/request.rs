@@ -149,8 +149,17 @@ pub extern "C" fn han_wait(request: InOut<Handle<Request>>) -> c_int {
 pub extern "C" fn han_waitall(count: usize, requests: Array<Handle<Request>>) -> c_int {
     gate::call("han_waitall", |process| {
         // All handles are looked at before any is waited for: a wrong one has no other effect.
+        let mut handles = Vec::new();
         for request in requests.elements(count, "requests")? {
-            in_flight(process, request.get("requests")?)?;
+            let handle = request.get("requests")?;
+            in_flight(process, handle)?;
+            if !handle.is_null() {
+                handles.push(handle.bits());
+            }
+        }
+        handles.sort_unstable();
+        if handles.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Failure::new(Code::Request, "the same request stands in requests twice"));
         }
         // Waiting for one operation advances the others too, so the order does not matter.
         let mut first = Ok(());

@@ -171,6 +171,17 @@ static void memory(void) {
     OK(han_malloc(100, &p)); /* left to han_finalize */
 }
 
+/* A request that stands in an array twice: nothing is waited for. */
+static void waits(void) {
+    han_request_t requests[] = {HAN_REQUEST_NULL, HAN_REQUEST_NULL, HAN_REQUEST_NULL};
+    OK(han_ibarrier(world, &requests[0]));
+    requests[2] = requests[0];
+    EXPECT(HAN_ERR_REQUEST, han_waitall(3, requests));
+    requests[2] = HAN_REQUEST_NULL;
+    OK(han_waitall(3, requests));
+    CHECK(requests[0] == HAN_REQUEST_NULL);
+}
+
 /* From within a callback, no han function can be called: not by this thread, nor by another. */
 static int refused;
 static void *intrude(void *unused) {
@@ -229,6 +240,7 @@ int main(void) {
     null_pointers();
     buffers_and_numbers();
     memory();
+    waits();
     threads();
 
     int one = 1, n = 0, flag = 0;
