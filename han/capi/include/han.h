@@ -98,7 +98,7 @@ enum han_error {
     HAN_ERR_COMM = 7,            /* not a communicator, or one that was freed */
     HAN_ERR_REQUEST = 8,         /* not a request, or not in the state that the call needs */
     HAN_ERR_TRUNCATE = 9,        /* the caller's text buffer is too small */
-    HAN_ERR_NOT_INITIALIZED = 10, /* before han_init or after han_finalize */
+    HAN_ERR_NOT_INITIALIZED = 10, /* before han_init, after han_finalize, in a forked child */
     HAN_ERR_INITIALIZED = 11,    /* han_init more than once in a process */
     HAN_ERR_THREAD = 12,         /* another han call is in progress */
     HAN_ERR_CONFIG = 13,         /* a bad value in the environment; the message lists the valid ones */

@@ -105,7 +105,7 @@ pub(crate) fn start(function: &'static str, body: impl FnOnce() -> Outcome<Proce
     match enter(ASLEEP, STARTING) {
         Ok(()) => {}
         Err(ASLEEP | STARTING) => return refuse(function, STARTING),
-        Err(BROKEN) => return refuse(function, BROKEN),
+        Err(found @ (BROKEN | FORKED)) => return refuse(function, found),
         Err(_) => {
             let why = "han can be initialized once in a process; this one has done so before";
             return report(function, &Failure::new(Code::Initialized, why));
@@ -233,6 +233,7 @@ mod tests {
         assert_eq!(han_init(), SUCCESS);
         let look = || {
             let refused = call("a child", |_| Ok(())) == Code::NotInitialized as c_int;
+            let refused = refused && han_init() == Code::NotInitialized as c_int;
             if refused && !is_initialized() { Ok(()) } else { Err(Error::from(ErrorKind::PermissionDenied)) }
         };
         let mut child = Command::new("true");
