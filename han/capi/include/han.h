@@ -29,8 +29,8 @@
  * - It returns 0 (HAN_SUCCESS) or an error code of `enum han_error`. han_strerror() gives the code's
  *   meaning, han_last_error_message() the full sentence: which argument, rank or process, and what
  *   would be right. A failed call has no other effect, except that HAN_ERR_PEER_DIED,
- *   HAN_ERR_MISMATCH and HAN_ERR_ABORTED end the job's communication: every later call that
- *   communicates returns the same error, on every rank.
+ *   HAN_ERR_MISMATCH, HAN_ERR_ABORTED, HAN_ERR_TIMEOUT and a collective's HAN_ERR_SYSTEM end the job's
+ *   communication: every later call that communicates returns the same error, on every rank.
  * - Wrong arguments (a null pointer, a negative rank, a handle that was freed or never existed, an
  *   unknown datatype) give an error code, not a crash. What cannot be checked is a pointer's target:
  *   a buffer must have room for `count` elements, a result pointer must be valid or NULL.
@@ -243,6 +243,9 @@ int han_datatype_size(han_datatype_t datatype, size_t *bytes);
  *   HAN_BYTE                       BAND BOR BXOR
  *   pairs (HAN_FLOAT_INT, ...)     MINLOC MAXLOC; among equal values the least index
  *   HAN_RECORD(bytes)              none but those of han_op_create
+ *
+ * MIN, MAX, MINLOC and MAXLOC keep a NaN that stands on the left of a comparison and pass over one on the
+ * right: where ranks have NaNs, the result depends on which ranks these are, and on the form that was chosen.
  */
 #define HAN_SUM ((han_op_t)1)
 #define HAN_PROD ((han_op_t)2)
@@ -294,7 +297,7 @@ int han_bcast(void *buffer, size_t count, han_datatype_t datatype, int root, han
 int han_reduce(const void *sendbuf, void *recvbuf, size_t count, han_datatype_t datatype, han_op_t op,
                int root, han_comm_t comm);
 
-/* As han_reduce, with the result on every rank. All ranks or none may pass HAN_IN_PLACE. */
+/* As han_reduce, with the result on every rank. Each rank may pass HAN_IN_PLACE, whether others do or not. */
 int han_allreduce(const void *sendbuf, void *recvbuf, size_t count, han_datatype_t datatype, han_op_t op,
                   han_comm_t comm);
 
