@@ -118,11 +118,11 @@ mod tests {
         assert_eq!(Call::barrier().signature().to_string(), "barrier()");
         assert_eq!(Call::FINALIZE.signature().to_string(), "finalize()");
         assert_ne!(Call::FINALIZE.signature(), Call::BARRIER.signature());
-        let allreduce = |buffer| Call::allreduce_in_place(buffer, Op::Builtin(Operator::Sum));
-        let dup = allreduce(&mut buffer).made_for(Purpose::Dup).signature();
-        let split = allreduce(&mut buffer).made_for(Purpose::Split).signature();
+        let mut made_for =
+            |purpose| Call::allreduce_in_place(&mut buffer, Op::Builtin(Operator::Sum)).made_for(purpose).signature();
+        let [data, dup, split] = [Purpose::Data, Purpose::Dup, Purpose::Split].map(&mut made_for);
         assert_eq!([dup, split].map(|call| call.to_string()), ["dup()", "split()"]);
-        assert!(dup != split && split != allreduce(&mut buffer).signature());
+        assert!(dup != split && split != data);
     }
 
     #[test]
