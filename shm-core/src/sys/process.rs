@@ -3,15 +3,16 @@
 //!
 //! Everything is a safe function; each `unsafe` block below carries its proof.
 
-#![allow(unsafe_code)] // pre_exec, prctl, sigaction and raw descriptors have no safe interface in std or nix
+#![allow(unsafe_code)] // pre_exec, prctl, sigaction, waitpid and raw descriptors have no safe interface in std or nix
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
 
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal};
+use nix::unistd::Pid;
 
 /// Sends `signal` to the child when the thread that spawns it ends, even by `kill -9` of its process.
 ///
@@ -69,6 +70,20 @@ pub fn state(pid: u32) -> Option<char> {
 /// The kernel's error.
 pub fn adopt_orphans() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
+}
+
+/// The next child that has ended, if any; does not wait.
+///
+/// nix's `waitpid` reaps a child that a real-time signal has killed and then gives `EINVAL` in the place of its status.
+///
+/// # Errors
+/// `ECHILD` when there are no children at all.
+pub fn reap_child() -> nix::Result<Option<(Pid, ExitStatus)>> {
+    let mut status = 0;
+    // SAFETY: `status` lives on this stack and is all that the call writes to.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    let pid = nix::errno::Errno::result(pid)?;
+    Ok((pid > 0).then(|| (Pid::from_raw(pid), ExitStatus::from_raw(status))))
 }
 
 /// Whether no loader has brought this program up: one that came now would bring a second C library.
@@ -132,7 +147,6 @@ mod tests {
     use std::fs::File;
     use std::io::{Read, Seek, SeekFrom, Write};
     use std::os::fd::AsRawFd;
-    use std::os::unix::process::ExitStatusExt;
 
     use super::*;
 

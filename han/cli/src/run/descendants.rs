@@ -12,23 +12,12 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
+use shm_core::sys::process::reap_child;
 
 /// How long processes that have received `SIGKILL` may take to end; only ones that the kernel holds in
 /// an uninterruptible call take longer.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
-
-/// The next child that has ended, if any.
-///
-/// # Errors
-/// `ECHILD` when there are no children at all.
-pub(super) fn reap_one() -> Result<Option<WaitStatus>, Errno> {
-    match waitpid(None, Some(WaitPidFlag::WNOHANG))? {
-        WaitStatus::StillAlive => Ok(None),
-        status => Ok(Some(status)),
-    }
-}
 
 /// Kills and reaps all descendants except those under `spared` children.
 ///
@@ -38,7 +27,7 @@ pub(super) fn end_all(spared: &HashSet<Pid>) -> io::Result<Vec<Pid>> {
     let mut pause = Duration::ZERO;
     loop {
         loop {
-            match reap_one() {
+            match reap_child() {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(Errno::ECHILD) => return Ok(Vec::new()),

@@ -1,9 +1,10 @@
 //! What a launcher decides, apart from how: whose failure counts, who is still running, and when the
 //! survivors are asked, then made, to end. Pure, so that it can be tested without processes.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
 
 use super::signals;
@@ -30,13 +31,8 @@ pub(super) enum Exit {
 }
 
 impl Exit {
-    /// The process and its end, of a status that tells one.
-    pub(super) fn of(status: WaitStatus) -> Option<(Pid, Self)> {
-        match status {
-            WaitStatus::Exited(pid, code) => Some((pid, Self::Code(code))),
-            WaitStatus::Signaled(pid, signal, _) => Some((pid, Self::Signal(signal as i32))),
-            _ => None,
-        }
+    pub(super) fn of(status: ExitStatus) -> Self {
+        status.signal().map_or_else(|| Self::Code(status.code().unwrap_or(1)), Self::Signal)
     }
 
     /// The code by which a shell would tell it.

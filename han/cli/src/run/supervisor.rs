@@ -193,8 +193,8 @@ impl Supervisor {
     fn reap(&mut self) -> io::Result<()> {
         let mut ended = Vec::new();
         loop {
-            match descendants::reap_one() {
-                Ok(Some(status)) => ended.extend(Exit::of(status)),
+            match process::reap_child() {
+                Ok(Some((pid, status))) => ended.push((pid, Exit::of(status))),
                 Ok(None) | Err(Errno::ECHILD) => break,
                 Err(e) => return Err(e.into()),
             }

@@ -28,6 +28,16 @@ fn a_killed_rank_is_told_by_its_signal() {
 }
 
 #[test]
+fn real_time_signals_are_signals_like_others() {
+    let orphan = "(sh -c 'kill -40 $$' &); sleep 0.5; echo done";
+    let done = Job::script(&["-n", "2"], orphan).finish();
+    done.expect(0, &[]);
+    assert_eq!(done.stdout, "done\ndone\n");
+    let done = Job::script(&["-n", "2"], "[ $PMI_RANK = 1 ] && kill -64 $$; sleep 300").finish();
+    done.expect(192, &["han run: rank 1 (pid ", ") was killed by signal 64\n", "ending rank 0 by SIGTERM"]);
+}
+
+#[test]
 fn survivors_may_report_their_own_error() {
     let script = "[ $PMI_RANK = 2 ] && kill -9 $$; sleep 0.3; echo rank $PMI_RANK saw it >&2; exit 5";
     let done = Job::script(&["-n", "3", "--grace", "120"], script).finish();
