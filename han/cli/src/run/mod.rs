@@ -25,9 +25,11 @@ mod supervisor;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::Pid;
 use placement::Bind;
 
@@ -99,9 +101,19 @@ pub(crate) fn main(args: Args) -> ExitCode {
     })
 }
 
-/// One whole line on standard error; nobody may be left to read it.
+/// One whole line on standard error; nobody may be left to read it, and a reader who takes nothing is not waited for.
 fn say(text: &str) {
-    let _ = io::stderr().write_all(format!("han run: {text}\n").as_bytes());
+    /// How long a reader may take to make room.
+    const PATIENCE_MS: u16 = 1000;
+    let ready = poll(&mut [PollFd::new(io::stderr().as_fd(), PollFlags::POLLOUT)], PATIENCE_MS);
+    if ready != Ok(0) {
+        let _ = io::stderr().write_all(line(text).as_bytes());
+    }
+}
+
+/// `text` as the launcher says it.
+fn line(text: &str) -> String {
+    format!("han run: {text}\n")
 }
 
 fn positive(text: &str) -> Result<usize, String> {

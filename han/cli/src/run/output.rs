@@ -2,8 +2,8 @@
 //!
 //! One thread per stream (standard output, standard error) reads all ranks' pipes and alone writes to
 //! the sink, so lines of different ranks never mix, and a reader who is slow to take the one stream
-//! does not hold up the other, the PMI server or signals. Bytes are passed on as they are; only
-//! `--label` adds to them.
+//! does not hold up the other, the PMI server or signals: what the launcher itself says on standard error goes the
+//! same way as what the ranks say. Bytes are passed on as they are; only `--label` adds to them.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
@@ -21,9 +21,9 @@ const BATCH_BYTES: usize = 4096;
 /// A line longer than this is passed on in parts.
 const LONGEST_LINE_BYTES: usize = 64 * 1024;
 
-/// One rank's end of a stream.
+/// One rank's end of a stream; without a rank it is the launcher's own.
 pub(super) struct Source {
-    pub(super) rank: usize,
+    pub(super) rank: Option<usize>,
     pub(super) pipe: OwnedFd,
 }
 
@@ -33,11 +33,15 @@ pub(super) struct Forwarders {
     done: PipeReader,
     threads: Vec<JoinHandle<()>>,
     lost: Receiver<()>,
+    voice: File,
 }
 
 impl Forwarders {
     /// Starts forwarding `stdout` and `stderr` of the ranks to those of this process.
-    pub(super) fn start(stdout: Vec<Source>, stderr: Vec<Source>, label: bool) -> io::Result<Self> {
+    pub(super) fn start(stdout: Vec<Source>, mut stderr: Vec<Source>, label: bool) -> io::Result<Self> {
+        let (heard, voice) = io::pipe()?;
+        fcntl(&voice, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        stderr.push(Source { rank: None, pipe: heard.into() });
         let (stop_reader, stop) = io::pipe()?;
         let (done, done_writer) = io::pipe()?;
         let (mut threads, (loses, lost)) = (Vec::new(), channel());
@@ -58,7 +62,13 @@ impl Forwarders {
                 drop(done);
             }));
         }
-        Ok(Self { stop, done, threads, lost })
+        Ok(Self { stop, done, threads, lost, voice: File::from(OwnedFd::from(voice)) })
+    }
+
+    /// One whole line on standard error. A reader who takes nothing is not waited for: if its pipe and this one are
+    /// full, the line is lost.
+    pub(super) fn say(&self, text: &str) {
+        let _ = (&self.voice).write_all(super::line(text).as_bytes());
     }
 
     /// Tells the threads that no writer is left: they forward what the pipes still hold and end.
@@ -71,7 +81,7 @@ impl Forwarders {
 }
 
 struct Stream {
-    rank: usize,
+    rank: Option<usize>,
     pipe: File,
     /// The beginning of a line.
     pending: Vec<u8>,
@@ -155,8 +165,8 @@ impl Forwarder {
         self.write_lines(stream.rank, &rest)
     }
 
-    fn write_lines(&mut self, rank: usize, text: &[u8]) -> io::Result<()> {
-        let label = if self.label { format!("[{rank}] ") } else { String::new() };
+    fn write_lines(&mut self, rank: Option<usize>, text: &[u8]) -> io::Result<()> {
+        let label = rank.filter(|_| self.label).map_or_else(String::new, |rank| format!("[{rank}] "));
         let mut batch = Vec::with_capacity(BATCH_BYTES);
         for line in text.split_inclusive(|byte| *byte == b'\n') {
             if !batch.is_empty() && batch.len() + label.len() + line.len() > BATCH_BYTES {
@@ -207,7 +217,7 @@ mod tests {
         let mut sources = Vec::new();
         for ((rank, text), (reader, mut writer)) in writes.iter().zip(pipes) {
             writer.write_all(text).unwrap();
-            sources.push(Source { rank: *rank, pipe: reader.into() });
+            sources.push(Source { rank: Some(*rank), pipe: reader.into() });
         }
         let mut sink = tempfile::tempfile().unwrap();
         let (stop, _writer) = io::pipe().unwrap();
@@ -237,7 +247,7 @@ mod tests {
         let mut sink = tempfile::tempfile().unwrap();
         let (stop, stop_writer) = io::pipe().unwrap();
         drop(stop_writer);
-        let source = Source { rank: 0, pipe: reader.into() };
+        let source = Source { rank: Some(0), pipe: reader.into() };
         Forwarder::new(vec![source], sink.try_clone().unwrap(), false).unwrap().run(&stop).unwrap();
         let mut text = String::new();
         sink.rewind().unwrap();

@@ -96,8 +96,8 @@ fn spawn(args: &Args, rank: usize, place: Place, spawned: &mut Spawned) -> Resul
     })?;
     spawned.pids.push(Pid::from_raw(i32::try_from(child.id()).map_err(|e| rank_error(io::Error::other(e)))?));
     spawned.pmi.push(pmi);
-    spawned.stdout.extend(child.stdout.map(|pipe| Source { rank, pipe: pipe.into() }));
-    spawned.stderr.extend(child.stderr.map(|pipe| Source { rank, pipe: pipe.into() }));
+    spawned.stdout.extend(child.stdout.map(|pipe| Source { rank: Some(rank), pipe: pipe.into() }));
+    spawned.stderr.extend(child.stderr.map(|pipe| Source { rank: Some(rank), pipe: pipe.into() }));
     Ok(())
 }
 

@@ -49,6 +49,7 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
     let mut supervisor = Supervisor {
         front,
         signals,
+        output,
         job,
         links: Links::new(&job_name()?, &blocks, pmi)?,
         hung_up: Vec::new(),
@@ -67,7 +68,7 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
             break;
         }
     }
-    let Supervisor { mut signals, job, .. } = supervisor;
+    let Supervisor { mut signals, output, job, .. } = supervisor;
     end_descendants()?;
     // A rank that was killed while it shared memory by name has left the name.
     shm_core::sys::map::sweep();
@@ -82,6 +83,7 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
 struct Supervisor {
     front: Pid,
     signals: Signals,
+    output: Forwarders,
     job: Job,
     links: Links,
     /// Ranks that closed their connection, and when they have had the time to end.
@@ -148,7 +150,7 @@ impl Supervisor {
 
     fn fail(&mut self, code: u8, grace: Duration, why: &str) {
         if self.job.fail(code, grace, Instant::now()) {
-            say(why);
+            self.output.say(why);
         }
     }
 
@@ -177,7 +179,7 @@ impl Supervisor {
         let now = Instant::now();
         match signal {
             Signal::SIGINT | Signal::SIGTERM if self.asked_to_end.is_some() => {
-                say(&format!("a second signal ({signal}) came: killing what is left"));
+                self.output.say(&format!("a second signal ({signal}) came: killing what is left"));
                 self.job.kill_by(now);
             }
             Signal::SIGINT => self.asked_to_end = Some(signal),
@@ -271,7 +273,7 @@ impl Supervisor {
                 self.fail(job::TIMEOUT_CODE, Duration::ZERO, &why);
             }
             Some(Step::Terminate) => {
-                say(&format!("ending {} by SIGTERM", job::list(&ranks)));
+                self.output.say(&format!("ending {} by SIGTERM", job::list(&ranks)));
                 for (_, pid) in self.job.running() {
                     let _ = killpg(pid, Signal::SIGTERM);
                     // A stopped process would not act on it.
@@ -279,7 +281,7 @@ impl Supervisor {
                 }
             }
             Some(Step::Kill) => {
-                say(&format!("killing {}", job::list(&ranks)));
+                self.output.say(&format!("killing {}", job::list(&ranks)));
                 // Without a failure before, it was a user who wanted this.
                 if let Some(signal) = self.asked_to_end {
                     self.job.fail(Exit::Signal(signal as i32).code(), Duration::ZERO, now);

@@ -136,3 +136,16 @@ fn a_reader_who_does_not_read_holds_up_neither_timeout_nor_signals() {
     job.finish().expect(124, &[]);
     drop(unread);
 }
+
+#[test]
+fn a_reader_who_does_not_read_errors_holds_up_neither_timeout_nor_failure() {
+    let script = "[ $PMI_RANK = 1 ] && { sleep 2; exit 3; }; while :; do echo many words >&2; done";
+    for (options, code) in [(["-n", "1", "--timeout", "2"], 124), (["-n", "2", "--grace", "1"], 3)] {
+        let mut job = Job::script(&options, script).start();
+        let mut unread = job.child.stderr.take().unwrap();
+        unread.read_exact(&mut [0; 4]).unwrap();
+        eventually("only the launcher's two processes are left", || job.processes().len() == 2);
+        drop(unread);
+        job.finish().expect(code, &[]);
+    }
+}
