@@ -68,16 +68,26 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
             break;
         }
     }
-    let Supervisor { mut signals, output, job, .. } = supervisor;
+    let Supervisor { mut signals, output, job, asked_to_end, survivor_grace, .. } = supervisor;
     end_descendants()?;
     // A rank that was killed while it shared memory by name has left the name.
     shm_core::sys::map::sweep();
     let (done, lost) = output.drain();
-    wait_for_output(&done, &mut signals, front)?;
-    match job.exit_code() {
-        0 if lost.try_recv().is_ok() => Ok(ExitCode::FAILURE),
-        code => Ok(ExitCode::from(code)),
+    // A user who has set a limit, or has asked the job to end, does not wait for a reader who takes nothing.
+    let grace_ends = Instant::now() + survivor_grace;
+    let limit = match asked_to_end {
+        Some(signal) => Some((grace_ends, Exit::Signal(signal as i32).code())),
+        None => time_out_at.map(|at| (at.max(grace_ends), job::TIMEOUT_CODE)),
+    };
+    let given_up = wait_for_output(&done, &mut signals, front, limit)?;
+    if given_up.is_some() {
+        say("nobody takes the output: the rest of what the ranks have printed is lost");
     }
+    Ok(match (job.exit_code(), given_up) {
+        (0, Some(code)) => ExitCode::from(code),
+        (0, None) if lost.try_recv().is_ok() => ExitCode::FAILURE,
+        (code, _) => ExitCode::from(code),
+    })
 }
 
 struct Supervisor {
@@ -135,13 +145,7 @@ impl Supervisor {
         fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
         let hang_up = self.hung_up.iter().map(|(_, deadline)| *deadline).min();
         let deadline = [self.job.next_deadline(), hang_up].into_iter().flatten().min();
-        let timeout = match deadline {
-            None => PollTimeout::NONE,
-            // Rounded up, so that the deadline has passed when poll returns.
-            Some(at) => PollTimeout::try_from(at.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
-                .unwrap_or(PollTimeout::MAX),
-        };
-        match poll(&mut fds, timeout) {
+        match poll(&mut fds, until(deadline)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
         }
@@ -301,22 +305,37 @@ fn end_descendants() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until all output has been taken, or a user or the front's death ends that too.
-fn wait_for_output(done: &PipeReader, signals: &mut Signals, front: Pid) -> io::Result<()> {
+/// Waits until all output has been taken, or the front has died. If a signal or the `limit`, a time and its code, has
+/// ended that before: the exit code that tells it.
+fn wait_for_output(
+    done: &PipeReader,
+    signals: &mut Signals,
+    front: Pid,
+    limit: Option<(Instant, u8)>,
+) -> io::Result<Option<u8>> {
     while getppid() == front {
         let mut fds = [PollFd::new(done.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::NONE) {
-            Ok(_) if fds[0].any().unwrap_or(true) => return Ok(()),
+        match poll(&mut fds, until(limit.map(|(at, _)| at))) {
+            Ok(_) if fds[0].any().unwrap_or(true) => return Ok(None),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
         }
         while let Some(signal) = signals.next()? {
             if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) {
-                return Ok(());
+                return Ok(Some(Exit::Signal(signal as i32).code()));
             }
         }
+        if let Some((_, code)) = limit.filter(|(at, _)| *at <= Instant::now()) {
+            return Ok(Some(code));
+        }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// How long to poll for a deadline: rounded up, so that it has passed when poll returns.
+fn until(deadline: Option<Instant>) -> PollTimeout {
+    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
+    left.map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX))
 }
 
 /// A name that no other job on this machine has, now or soon.

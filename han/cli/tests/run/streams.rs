@@ -127,7 +127,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 
 #[test]
 fn a_reader_who_does_not_read_holds_up_neither_timeout_nor_signals() {
-    let mut job = Job::new(&["-n", "1", "--timeout", "5", "yes"]).start();
+    let mut job = Job::new(&["-n", "1", "--timeout", "5", "--grace", "250", "yes"]).start();
     let unread = job.child.stdout.take();
     let mut errors = BufReader::new(job.child.stderr.take().unwrap()).lines();
     assert!(errors.next().unwrap().unwrap().contains("--timeout of 5 s; rank 0 was still running"));
@@ -148,4 +148,30 @@ fn a_reader_who_does_not_read_errors_holds_up_neither_timeout_nor_failure() {
         drop(unread);
         job.finish().expect(code, &[]);
     }
+}
+
+const LOST: &str = "nobody takes the output: the rest of what the ranks have printed is lost";
+
+#[test]
+fn a_timeout_bounds_the_wait_for_a_reader_who_does_not_read() {
+    for (program, code) in [("yes", 124), ("head -c 300000 /dev/zero", 124), ("yes & sleep 1; exit 3", 3)] {
+        let mut job = Job::script(&["-n", "1", "--timeout", "2", "--grace", "1"], program).start();
+        let unread = job.child.stdout.take();
+        job.finish().expect(code, &[LOST]);
+        drop(unread);
+    }
+}
+
+#[test]
+fn output_that_a_user_gives_up_is_no_success() {
+    // More than the forwarder and the reader's pipe hold, less than with the rank's pipe.
+    let mut job = Job::script(&["-n", "1"], "head -c 100000 /dev/zero; echo done >&2").start();
+    let unread = job.child.stdout.take();
+    let mut errors = BufReader::new(job.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(errors.next().as_deref(), Some("done"));
+    eventually("only the launcher's two processes are left", || job.processes().len() == 2);
+    job.signal(Signal::SIGTERM);
+    assert_eq!(errors.next().as_deref(), Some(&*format!("han run: {LOST}")));
+    job.finish().expect(143, &[]);
+    drop(unread);
 }
