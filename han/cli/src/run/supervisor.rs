@@ -176,9 +176,14 @@ impl Supervisor {
     }
 
     fn forward(&mut self, signal: Signal) {
+        let to_end = matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT);
         for (_, pid) in self.job.running() {
             // A rank that has just ended is noticed by its SIGCHLD.
             let _ = killpg(pid, signal);
+            if to_end {
+                // A stopped process would not act on it.
+                let _ = killpg(pid, Signal::SIGCONT);
+            }
         }
         let now = Instant::now();
         match signal {

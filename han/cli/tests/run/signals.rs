@@ -39,6 +39,18 @@ fn ranks_that_die_of_a_forwarded_signal_give_its_code() {
 }
 
 #[test]
+fn stopped_ranks_act_on_a_signal_that_ends_them() {
+    for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+        let job = ready("echo ready; kill -STOP $$");
+        let supervisor = children(job.pid())[0];
+        eventually("the ranks are stopped", || children(supervisor).iter().all(|rank| state(*rank) == Some('T')));
+        job.signal(signal);
+        let code = 128 + signal as i32;
+        job.finish().expect(code, &[&format!("was killed by signal {} ({signal})", signal as i32)]);
+    }
+}
+
+#[test]
 fn a_second_signal_kills_ranks_that_ignore_the_first() {
     let job = ready("trap '' TERM INT");
     job.signal(Signal::SIGINT);
