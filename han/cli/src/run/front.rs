@@ -24,15 +24,16 @@ pub(super) fn main(args: &Args) -> io::Result<ExitCode> {
     process::adopt_orphans()?;
     process::restore_default_action(Signal::SIGCHLD)?;
     let mut signals = Signals::block()?;
-    // A shell that ran us by `exec` may have left us children of its own.
-    let strangers = descendants::children()?;
+    // A shell that ran us by `exec` may have left us processes of its own.
+    let strangers = descendants::all()?;
     let mut supervisor = spawn_supervisor(args)?;
     let status = watch(&mut supervisor, &mut signals)?;
-    let left = descendants::end_all(&strangers)?;
-    if !left.is_empty() {
-        say(&format!("these processes do not end: {left:?}"));
-    }
+    // One that ended by itself has left nothing: what else has come to us since then is the strangers'.
     if let Some(signal) = status.signal() {
+        let left = descendants::end_all(&strangers)?;
+        if !left.is_empty() {
+            say(&format!("these processes do not end: {left:?}"));
+        }
         let (pid, signal_name) = (supervisor.id(), signals::describe(signal));
         say(&format!("the supervisor (pid {pid}) was killed by signal {signal_name}; the job has been ended"));
     }

@@ -29,6 +29,13 @@ const HANG_UP_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs the job to its end, or to that of the process `front`, which has started this one.
 pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
+    let ended = run(args, front);
+    // Also after an error.
+    end_descendants()?;
+    ended
+}
+
+fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
     nix::sys::prctl::set_name(&CString::new(super::SUPERVISOR)?)?;
     process::adopt_orphans()?;
     let signals = Signals::block()?;
@@ -39,7 +46,6 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
     let blocks = placement::blocks(args.ranks, args.nodes);
     let mut spawned = Spawned::default();
     if let Err(e) = spawn_all(args, &blocks, &mut spawned) {
-        end_descendants()?;
         say(&e.to_string());
         return Ok(ExitCode::from(e.code()));
     }

@@ -111,6 +111,28 @@ fn children_from_before_the_launcher_are_not_its_business() {
 }
 
 #[test]
+fn orphans_of_such_children_are_not_its_business_either() {
+    // They lose their parent, and become the launcher's, while the job runs.
+    let ranks =
+        r#": > "$D/go"; until grep -q "^PPid:[[:space:]]*$FRONT\$" /proc/$(cat "$D/pid")/status; do sleep 0.05; done"#;
+    let wait = r#"until [ -e "$D/go" ]; do sleep 0.05; done"#;
+    let start = r#"sleep 300 & echo $! > "$D/pid""#;
+    for stranger in [format!("{start}; {wait}"), format!("{wait}; {start}")] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new("/bin/sh");
+        let line = format!("export FRONT=$$; ({stranger}) & exec \"$0\" run -n 2 -- sh -c '{ranks}'");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_han")]).env("D", directory.path());
+        let mut job = Job::of(command).start();
+        let output = (job.child.stdout.take(), job.child.stderr.take());
+        assert!(job.child.wait().unwrap().success());
+        let left = job.processes();
+        assert_eq!(left.len(), 1, "only the stranger should be left: {left:?}");
+        kill(left[0], Signal::SIGKILL).unwrap();
+        drop(output);
+    }
+}
+
+#[test]
 fn a_launcher_killed_at_any_moment_leaves_nothing() {
     for run in 0..40_u64 {
         let job = Job::script(&["-n", "3"], "setsid sleep 300 & sleep 300").start();
