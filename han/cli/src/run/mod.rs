@@ -117,17 +117,23 @@ fn line(text: &str) -> String {
 }
 
 fn positive(text: &str) -> Result<usize, String> {
+    /// Far more than any machine can start: sums of a few of them fit everywhere.
+    const MOST: usize = 1 << 20;
     match text.parse() {
         Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(number) if number > MOST => Err(format!("it must be at most {MOST}")),
         Ok(number) => Ok(number),
         Err(_) => Err("it must be a whole number of at least 1".to_owned()),
     }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0);
-    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or_else(|| "it must be a positive number of seconds, like 30 or 0.5".to_owned())
+    /// 30 years: longer than any job, and added to a time it is still one.
+    const MOST: Duration = Duration::from_secs(1_000_000_000);
+    let duration = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration
+        .filter(|duration| (Duration::from_nanos(1)..=MOST).contains(duration))
+        .ok_or_else(|| "it must be a positive number of seconds up to 1e9, like 30 or 0.5".to_owned())
 }
 
 fn prefix(text: &str) -> Result<String, String> {
@@ -191,7 +197,15 @@ mod tests {
         assert!(parse(&["-n", "0", "prog"]).unwrap_err().contains("at least 1"));
         assert!(parse(&["-n", "two", "prog"]).unwrap_err().contains("whole number"));
         assert!(parse(&["-n", "1", "--timeout", "-3", "prog"]).is_err());
-        assert!(parse(&["-n", "1", "--timeout=nan", "prog"]).unwrap_err().contains("positive number of seconds"));
+        for absurd in ["1048577", "1000000000000000", "18446744073709551615"] {
+            assert!(parse(&["-n", absurd, "prog"]).unwrap_err().contains("at most 1048576"));
+            assert!(parse(&["-n", "1", "--nodes", absurd, "prog"]).unwrap_err().contains("at most 1048576"));
+        }
+        for absurd in ["nan", "inf", "1e19", "1.1e9", "1e-10", "0"] {
+            let why = "positive number of seconds up to 1e9";
+            assert!(parse(&["-n", "1", &format!("--timeout={absurd}"), "prog"]).unwrap_err().contains(why));
+            assert!(parse(&["-n", "1", &format!("--grace={absurd}"), "prog"]).unwrap_err().contains(why));
+        }
         assert!(parse(&["-n", "1", "--node-exec", "'a", "prog"]).unwrap_err().contains("quotation mark"));
         assert!(parse(&["-n", "1", "--lable", "prog"]).unwrap_err().contains("--lable"));
         assert!(parse(&["-n", "1"]).unwrap_err().contains("PROG"));

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use crate::harness::Job;
 
@@ -96,6 +97,11 @@ fn wrong_arguments_are_explained() {
     Job::new(&["-n", "2", "--bind", "socket", "true"]).finish().expect(2, &["core, none"]);
     Job::new(&["-n", "2"]).finish().expect(2, &["<PROG>"]);
     Job::new(&["true"]).finish().expect(2, &["-n <N>"]);
-    let many = Job::new(&["-n", "1000000000", "true"]).finish();
-    many.expect(1, &["1000000000 ranks need", "open files"]);
+    Job::new(&["-n", "1000000000", "true"]).finish().expect(2, &["it must be at most 1048576"]);
+    Job::new(&["-n", "1", "--timeout", "1e-10", "true"]).finish().expect(2, &["'1e-10' for '--timeout <S>'"]);
+    Job::script(&["-n", "1", "--grace", "1e9", "--timeout", "1e9"], "exit 3").finish().expect(3, &["with code 3"]);
+    let few_files = "ulimit -n 512; exec \"$0\" run -n 1000 -- true";
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", few_files, env!("CARGO_BIN_EXE_han")]);
+    Job::of(command).finish().expect(1, &["1000 ranks need", "open files"]);
 }
