@@ -17,7 +17,7 @@ use nix::unistd::{Pid, getpid};
 use shm_core::sys::process;
 
 use super::signals::{self, Signals};
-use super::{Args, descendants, say};
+use super::{Args, descendants, say, start_thread};
 
 /// Starts the supervisor and lives as long as it does.
 pub(super) fn main(args: &Args) -> io::Result<ExitCode> {
@@ -55,7 +55,7 @@ fn spawn_supervisor(args: &Args) -> io::Result<Child> {
     process::die_with_parent(&mut command, Signal::SIGTERM);
     let mut supervisor = command.spawn()?;
     if let Some(pipe) = supervisor.stdin.take() {
-        thread::spawn(move || relay_terminal(pipe));
+        start_thread(move || relay_terminal(pipe))?;
     }
     Ok(supervisor)
 }

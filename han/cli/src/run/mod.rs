@@ -27,6 +27,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, poll};
@@ -114,6 +115,11 @@ fn say(text: &str) {
 /// `text` as the launcher says it.
 fn line(text: &str) -> String {
     format!("han run: {text}\n")
+}
+
+fn start_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let started = thread::Builder::new().spawn(work);
+    started.map(drop).map_err(|e| io::Error::other(format!("cannot start a thread (see ulimit -u): {e}")))
 }
 
 fn positive(text: &str) -> Result<usize, String> {

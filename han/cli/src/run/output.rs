@@ -9,12 +9,11 @@ use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
-use std::thread::{self, JoinHandle};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::say;
+use super::{say, start_thread};
 
 /// Writes of this size are atomic on a pipe (`PIPE_BUF`), so that both streams may share one.
 const BATCH_BYTES: usize = 4096;
@@ -31,7 +30,6 @@ pub(super) struct Source {
 pub(super) struct Forwarders {
     stop: PipeWriter,
     done: PipeReader,
-    threads: Vec<JoinHandle<()>>,
     lost: Receiver<()>,
     voice: File,
 }
@@ -44,13 +42,13 @@ impl Forwarders {
         stderr.push(Source { rank: None, pipe: heard.into() });
         let (stop_reader, stop) = io::pipe()?;
         let (done, done_writer) = io::pipe()?;
-        let (mut threads, (loses, lost)) = (Vec::new(), channel());
+        let (loses, lost) = channel();
         let out = (stdout, io::stdout().as_fd().try_clone_to_owned()?, "standard output");
         let err = (stderr, io::stderr().as_fd().try_clone_to_owned()?, "standard error");
         for (sources, sink, name) in [out, err] {
             let mut forwarder = Forwarder::new(sources, File::from(sink), label)?;
             let (stop, done, loses) = (stop_reader.try_clone()?, done_writer.try_clone()?, loses.clone());
-            threads.push(thread::spawn(move || {
+            start_thread(move || {
                 // A sink that takes no more closes the ranks' pipes: they learn it as from any reader. That a reader
                 // has left is its own wish; anything else loses what the ranks have said.
                 if let Err(e) = forwarder.run(&stop)
@@ -60,9 +58,9 @@ impl Forwarders {
                     let _ = loses.send(());
                 }
                 drop(done);
-            }));
+            })?;
         }
-        Ok(Self { stop, done, threads, lost, voice: File::from(OwnedFd::from(voice)) })
+        Ok(Self { stop, done, lost, voice: File::from(OwnedFd::from(voice)) })
     }
 
     /// One whole line on standard error. A reader who takes nothing is not waited for: if its pipe and this one are
@@ -75,7 +73,6 @@ impl Forwarders {
     /// The first result becomes readable when they have; then the second holds something if output could not be written.
     pub(super) fn drain(self) -> (PipeReader, Receiver<()>) {
         drop(self.stop);
-        drop(self.threads);
         (self.done, self.lost)
     }
 }

@@ -38,12 +38,10 @@ impl Signals {
         mask.add(Signal::SIGCHLD);
         mask.add(Signal::SIGTERM); // also tells the supervisor that its parent has died
         mask.thread_block()?;
-        // A background process group may write to its terminal, and gets EIO instead of stopping when
-        // it reads, if these are blocked.
-        let mut terminal = SigSet::empty();
-        terminal.add(Signal::SIGTTIN);
-        terminal.add(Signal::SIGTTOU);
-        terminal.thread_block()?;
+        // Blocked, these let a background process group write to its terminal, and give errors in the place of a stop
+        // when it reads, and of a kill where a file becomes too large.
+        let errors = [Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGXFSZ];
+        errors.into_iter().collect::<SigSet>().thread_block()?;
         Ok(Self { queue: SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)? })
     }
 

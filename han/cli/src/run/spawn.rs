@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -156,7 +157,9 @@ fn raise_file_limit(ranks: usize) -> Result<(), SpawnError> {
     /// A connection and two pipes.
     const FILES_PER_RANK: u64 = 3;
     const OTHER_FILES: u64 = 64;
-    let needed = FILES_PER_RANK * ranks as u64 + OTHER_FILES;
+    // Those that our parents have left open stay so.
+    let inherited = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
+    let needed = FILES_PER_RANK * ranks as u64 + inherited + OTHER_FILES;
     let job_error = |e: nix::errno::Errno| SpawnError::Job { ranks, source: e.into() };
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(job_error)?;
     if needed > hard {

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
+
+use nix::unistd::geteuid;
 
 use crate::harness::Job;
 
@@ -100,8 +103,43 @@ fn wrong_arguments_are_explained() {
     Job::new(&["-n", "1000000000", "true"]).finish().expect(2, &["it must be at most 1048576"]);
     Job::new(&["-n", "1", "--timeout", "1e-10", "true"]).finish().expect(2, &["'1e-10' for '--timeout <S>'"]);
     Job::script(&["-n", "1", "--grace", "1e9", "--timeout", "1e9"], "exit 3").finish().expect(3, &["with code 3"]);
-    let few_files = "ulimit -n 512; exec \"$0\" run -n 1000 -- true";
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", few_files, env!("CARGO_BIN_EXE_han")]);
-    Job::of(command).finish().expect(1, &["1000 ranks need", "open files"]);
+}
+
+/// `han run WORDS` from a shell that has done `before`.
+fn after(shell: &str, before: &str, words: &[&str]) -> Job {
+    let mut command = Command::new(shell);
+    command.args(["-c", &format!("{before}; exec \"$0\" run \"$@\""), env!("CARGO_BIN_EXE_han")]).args(words);
+    Job::of(command)
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised_beyond_inherited_ones() {
+    after("bash", "ulimit -n 512; for i in {20..119}; do eval \"exec $i</dev/null\"; done", &["-n", "130", "true"])
+        .finish()
+        .expect(1, &["130 ranks need", "the limit (ulimit -Hn) is 512"]);
+    let before = "for i in {20..119}; do eval \"exec $i</dev/null\"; done; ulimit -Sn 160";
+    after("bash", before, &["-n", "30", "true"]).finish().expect(0, &[]);
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_an_error_for_the_launcher_and_a_signal_for_ranks() {
+    let limited = |script| {
+        let out = tempfile::tempfile().unwrap();
+        after("/bin/sh", "ulimit -f 1", &["-n", "1", "--", "/bin/sh", "-c", script]).with(|c| c.stdout(out)).finish()
+    };
+    limited("printf %3000d 1").expect(1, &["cannot write to standard output: File too large"]);
+    limited("f=$(mktemp); trap \"rm $f\" EXIT; (printf %3000d 1 >$f)").expect(128 + 25, &[]);
+}
+
+#[test]
+fn a_limit_of_processes_is_no_panic() {
+    // The limit is none for root, so another user starts the job; the higher the limit, the farther it comes.
+    for limit in 1..10 {
+        let before = format!("ulimit -u {limit}");
+        let done = after("bash", &before, &["-n", "1", "true"])
+            .with(|c| if geteuid().is_root() { c.uid(54_321).gid(54_321).current_dir("/") } else { c })
+            .finish();
+        assert!(!done.stderr.contains("panicked"), "{done:?}");
+        assert_eq!(done.code == 0, done.stderr.is_empty(), "{done:?}");
+    }
 }
