@@ -20,6 +20,7 @@ mod output;
 mod placement;
 mod pmi;
 mod signals;
+mod sink;
 mod spawn;
 mod supervisor;
 

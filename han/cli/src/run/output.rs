@@ -1,24 +1,26 @@
 //! Forwards what the ranks print, whole lines at a time.
 //!
-//! One thread per stream (standard output, standard error) reads all ranks' pipes and alone writes to
-//! the sink, so lines of different ranks never mix, and a reader who is slow to take the one stream
-//! does not hold up the other, the PMI server or signals: what the launcher itself says on standard error goes the
-//! same way as what the ranks say. Bytes are passed on as they are; only `--label` adds to them.
+//! One thread per stream (standard output, standard error) reads all ranks' pipes and writes to the [`Sink`], so lines
+//! of different ranks never mix, and a reader who is slow to take the one stream does not hold up the other, the PMI
+//! server or signals: what the launcher itself says on standard error goes the same way as what the ranks say. Where
+//! both streams go to one file they share its sink. Bytes are passed on as they are; only `--label` adds to them, and a
+//! line that is passed on in parts ends where somebody else's comes in between.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{say, start_thread};
+use super::sink::{Sink, Speaker};
+use super::start_thread;
 
-/// Writes of this size are atomic on a pipe (`PIPE_BUF`), so that both streams may share one.
-const BATCH_BYTES: usize = 4096;
 /// A line longer than this is passed on in parts.
-const LONGEST_LINE_BYTES: usize = 64 * 1024;
+const LONGEST_LINE_BYTES: usize = 1024 * 1024;
 
 /// One rank's end of a stream; without a rank it is the launcher's own.
 pub(super) struct Source {
@@ -43,10 +45,16 @@ impl Forwarders {
         let (stop_reader, stop) = io::pipe()?;
         let (done, done_writer) = io::pipe()?;
         let (loses, lost) = channel();
-        let out = (stdout, io::stdout().as_fd().try_clone_to_owned()?, "standard output");
-        let err = (stderr, io::stderr().as_fd().try_clone_to_owned()?, "standard error");
-        for (sources, sink, name) in [out, err] {
-            let mut forwarder = Forwarder::new(sources, File::from(sink), label)?;
+        let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let err = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+        let file = |file: &File| file.metadata().map(|file| (file.dev(), file.ino()));
+        let shared = file(&out)? == file(&err)?;
+        let sink = |file| Arc::new(Mutex::new(Sink::new(file, label)));
+        let out = sink(out);
+        let err = if shared { Arc::clone(&out) } else { sink(err) };
+        for (sources, sink, name) in [(stdout, out, "standard output"), (stderr, Arc::clone(&err), "standard error")] {
+            let mut forwarder = Forwarder::new(sources, sink, name)?;
+            let err = Arc::clone(&err);
             let (stop, done, loses) = (stop_reader.try_clone()?, done_writer.try_clone()?, loses.clone());
             start_thread(move || {
                 // A sink that takes no more closes the ranks' pipes: they learn it as from any reader. That a reader
@@ -54,8 +62,10 @@ impl Forwarders {
                 if let Err(e) = forwarder.run(&stop)
                     && e.kind() != ErrorKind::BrokenPipe
                 {
-                    say(&format!("cannot write to {name}: {e}; what the ranks print there is lost"));
                     let _ = loses.send(());
+                    let why = format!("cannot write to {name}: {e}; what the ranks print there is lost");
+                    let launcher = Speaker { rank: None, stream: name };
+                    let _ = lock(&err).write(launcher, super::line(&why).as_bytes());
                 }
                 drop(done);
             })?;
@@ -86,8 +96,8 @@ struct Stream {
 
 struct Forwarder {
     streams: Vec<Stream>,
-    sink: File,
-    label: bool,
+    sink: Arc<Mutex<Sink>>,
+    name: &'static str,
 }
 
 enum Got {
@@ -97,13 +107,13 @@ enum Got {
 }
 
 impl Forwarder {
-    fn new(sources: Vec<Source>, sink: File, label: bool) -> io::Result<Self> {
+    fn new(sources: Vec<Source>, sink: Arc<Mutex<Sink>>, name: &'static str) -> io::Result<Self> {
         let mut streams = Vec::with_capacity(sources.len());
         for Source { rank, pipe } in sources {
             fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
             streams.push(Stream { rank, pipe: File::from(pipe), pending: Vec::new() });
         }
-        Ok(Self { streams, sink, label })
+        Ok(Self { streams, sink, name })
     }
 
     fn run(&mut self, stop: &PipeReader) -> io::Result<()> {
@@ -115,7 +125,7 @@ impl Forwarder {
                 match got {
                     Got::Bytes => open.push(stream),
                     Got::Nothing if !stopped => open.push(stream),
-                    Got::Nothing | Got::End => self.finish(&stream)?,
+                    Got::Nothing | Got::End => lock(&self.sink).finish(self.speaker(&stream), &stream.pending)?,
                 }
             }
             self.streams = open;
@@ -128,7 +138,10 @@ impl Forwarder {
         let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds: Vec<PollFd<'_>> = self.streams.iter().map(|stream| input(stream.pipe.as_fd())).collect();
         fds.push(input(stop.as_fd()));
-        wait_for(&mut fds)?;
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
         let mut ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
         let stopped = ready.pop().unwrap_or(false);
         Ok((ready, stopped))
@@ -142,63 +155,25 @@ impl Forwarder {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(Got::Nothing),
             Err(_) => return Ok(Got::End),
         };
+        let before = stream.pending.len();
         stream.pending.extend_from_slice(&chunk[..bytes]);
-        let whole = match stream.pending.iter().rposition(|byte| *byte == b'\n') {
-            Some(newline) => newline + 1,
+        let whole = match chunk[..bytes].iter().rposition(|byte| *byte == b'\n') {
+            Some(newline) => before + newline + 1,
             None if stream.pending.len() >= LONGEST_LINE_BYTES => stream.pending.len(),
-            None => 0,
+            None => return Ok(Got::Bytes),
         };
-        self.write_lines(stream.rank, &stream.pending[..whole])?;
+        lock(&self.sink).write(self.speaker(stream), &stream.pending[..whole])?;
         stream.pending.drain(..whole);
         Ok(Got::Bytes)
     }
 
-    /// Forwards a last line that has no newline.
-    fn finish(&mut self, stream: &Stream) -> io::Result<()> {
-        let mut rest = stream.pending.clone();
-        if self.label && !rest.is_empty() {
-            rest.push(b'\n');
-        }
-        self.write_lines(stream.rank, &rest)
-    }
-
-    fn write_lines(&mut self, rank: Option<usize>, text: &[u8]) -> io::Result<()> {
-        let label = rank.filter(|_| self.label).map_or_else(String::new, |rank| format!("[{rank}] "));
-        let mut batch = Vec::with_capacity(BATCH_BYTES);
-        for line in text.split_inclusive(|byte| *byte == b'\n') {
-            if !batch.is_empty() && batch.len() + label.len() + line.len() > BATCH_BYTES {
-                write_all(&mut self.sink, &batch)?;
-                batch.clear();
-            }
-            batch.extend_from_slice(label.as_bytes());
-            batch.extend_from_slice(line);
-        }
-        write_all(&mut self.sink, &batch)
+    fn speaker(&self, stream: &Stream) -> Speaker {
+        Speaker { rank: stream.rank, stream: self.name }
     }
 }
 
-/// Writes everything, also to a sink that someone has made non-blocking.
-fn write_all(sink: &mut File, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match sink.write(bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => wait_writable(sink.as_fd())?,
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
-fn wait_writable(sink: BorrowedFd<'_>) -> io::Result<()> {
-    wait_for(&mut [PollFd::new(sink, PollFlags::POLLOUT)])
-}
-
-fn wait_for(fds: &mut [PollFd<'_>]) -> io::Result<()> {
-    match poll(fds, PollTimeout::NONE) {
-        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-        Err(e) => Err(e.into()),
-    }
+fn lock(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
+    sink.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -218,7 +193,8 @@ mod tests {
         }
         let mut sink = tempfile::tempfile().unwrap();
         let (stop, _writer) = io::pipe().unwrap();
-        Forwarder::new(sources, sink.try_clone().unwrap(), label).unwrap().run(&stop).unwrap();
+        let shared = Arc::new(Mutex::new(Sink::new(sink.try_clone().unwrap(), label)));
+        Forwarder::new(sources, shared, "").unwrap().run(&stop).unwrap();
         let mut text = Vec::new();
         sink.rewind().unwrap();
         sink.read_to_end(&mut text).unwrap();
@@ -238,6 +214,22 @@ mod tests {
     }
 
     #[test]
+    fn a_line_in_parts_ends_where_another_comes_in_between() {
+        let speaker = |rank| Speaker { rank, stream: "" };
+        let mut out = tempfile::tempfile().unwrap();
+        let mut sink = Sink::new(out.try_clone().unwrap(), true);
+        sink.write(speaker(Some(0)), b"long ").unwrap();
+        sink.write(speaker(Some(0)), b"line\nan").unwrap();
+        sink.write(speaker(Some(1)), b"short\n").unwrap();
+        sink.write(speaker(Some(0)), b"other").unwrap();
+        sink.write(speaker(None), b"launcher\n").unwrap();
+        let mut text = String::new();
+        out.rewind().unwrap();
+        out.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "[0] long line\n[0] an\n[1] short\n[0] other\nlauncher\n");
+    }
+
+    #[test]
     fn a_pipe_that_stays_open_is_drained_when_told_to_stop() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"last words").unwrap();
@@ -245,7 +237,8 @@ mod tests {
         let (stop, stop_writer) = io::pipe().unwrap();
         drop(stop_writer);
         let source = Source { rank: Some(0), pipe: reader.into() };
-        Forwarder::new(vec![source], sink.try_clone().unwrap(), false).unwrap().run(&stop).unwrap();
+        let shared = Arc::new(Mutex::new(Sink::new(sink.try_clone().unwrap(), false)));
+        Forwarder::new(vec![source], shared, "").unwrap().run(&stop).unwrap();
         let mut text = String::new();
         sink.rewind().unwrap();
         sink.read_to_string(&mut text).unwrap();

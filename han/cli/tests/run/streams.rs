@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::process::{ChildStdin, Command, Stdio};
 
 use nix::sys::signal::Signal;
@@ -108,6 +108,35 @@ fn lines_of_different_ranks_and_streams_never_mix() {
 }
 
 #[test]
+fn long_lines_stay_whole_and_have_one_label() {
+    // Rank 0 writes its line in halves; the others print theirs meanwhile.
+    let script = "x() { head -c 100000 /dev/zero | tr '\\0' x; }; \
+                  if [ $PMI_RANK = 0 ]; then x; sleep 1; x; echo; else sleep 0.5; echo short; fi";
+    let mut out = tempfile::tempfile().unwrap();
+    let sink = out.try_clone().unwrap();
+    Job::script(&["-n", "3", "--label"], script).with(|c| c.stdout(sink)).finish().expect(0, &[]);
+    out.rewind().unwrap();
+    let mut lines: Vec<String> = BufReader::new(out).lines().map(Result::unwrap).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, [format!("[0] {}", "x".repeat(200_000)), "[1] short".to_owned(), "[2] short".to_owned()]);
+}
+
+#[test]
+fn streams_that_share_a_pipe_do_not_cut_each_others_lines() {
+    // Rank 0 may show half a line, as a prompt.
+    let script = "[ $PMI_RANK = 0 ] && exit; x=$(head -c 10000 /dev/zero | tr '\\0' x); i=0; \
+                  while [ $((i += 1)) -le 300 ]; do echo $x; echo short >&2; done";
+    let (out, writer) = io::pipe().unwrap();
+    let job = Job::script(&["-n", "3"], script).with(|c| c.stdout(writer.try_clone().unwrap()).stderr(writer)).start();
+    let mut counts = HashMap::new();
+    for line in BufReader::new(out).lines() {
+        *counts.entry(line.unwrap()).or_insert(0) += 1;
+    }
+    assert_eq!(counts, HashMap::from([("x".repeat(10_000), 600), ("short".to_owned(), 600)]));
+    job.finish().expect(0, &[]);
+}
+
+#[test]
 fn a_reader_who_leaves_ends_the_job() {
     let mut job = Job::new(&["-n", "2", "yes"]).start();
     let mut stdout = BufReader::new(job.child.stdout.take().unwrap());
@@ -164,7 +193,7 @@ fn a_timeout_bounds_the_wait_for_a_reader_who_does_not_read() {
 
 #[test]
 fn output_that_a_user_gives_up_is_no_success() {
-    // More than the forwarder and the reader's pipe hold, less than with the rank's pipe.
+    // More than the reader's pipe holds; the forwarder takes it.
     let mut job = Job::script(&["-n", "1"], "head -c 100000 /dev/zero; echo done >&2").start();
     let unread = job.child.stdout.take();
     let mut errors = BufReader::new(job.child.stderr.take().unwrap()).lines().map(Result::unwrap);
