@@ -3,7 +3,7 @@
 //! One thread per stream (standard output, standard error) reads all ranks' pipes and writes to the [`Sink`], so lines
 //! of different ranks never mix, and a reader who is slow to take the one stream does not hold up the other, the PMI
 //! server or signals: what the launcher itself says on standard error goes the same way as what the ranks say. Where
-//! both streams go to one file they share its sink. Bytes are passed on as they are; only `--label` adds to them, and a
+//! both streams go to one file they share its sink. Half a line is shown only if it may be a prompt. Bytes are passed on as they are; only `--label` adds to them, and a
 //! line that is passed on in parts ends where somebody else's comes in between.
 
 use std::fs::File;
@@ -21,6 +21,8 @@ use super::start_thread;
 
 /// A line longer than this is passed on in parts.
 const LONGEST_LINE_BYTES: usize = 1024 * 1024;
+/// When all ranks have been silent for so long, half a line may be a prompt.
+const PROMPT_MS: u16 = 100;
 
 /// One rank's end of a stream; without a rank it is the launcher's own.
 pub(super) struct Source {
@@ -92,6 +94,14 @@ struct Stream {
     pipe: File,
     /// The beginning of a line.
     pending: Vec<u8>,
+    /// Only rank 0 reads input, and nobody answers what a file says.
+    may_ask: bool,
+}
+
+impl Stream {
+    fn is_asking(&self) -> bool {
+        self.may_ask && !self.pending.is_empty()
+    }
 }
 
 struct Forwarder {
@@ -108,10 +118,12 @@ enum Got {
 
 impl Forwarder {
     fn new(sources: Vec<Source>, sink: Arc<Mutex<Sink>>, name: &'static str) -> io::Result<Self> {
+        let interactive = lock(&sink).is_interactive()?;
         let mut streams = Vec::with_capacity(sources.len());
         for Source { rank, pipe } in sources {
             fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-            streams.push(Stream { rank, pipe: File::from(pipe), pending: Vec::new() });
+            let may_ask = interactive && rank == Some(0);
+            streams.push(Stream { rank, pipe: File::from(pipe), pending: Vec::new(), may_ask });
         }
         Ok(Self { streams, sink, name })
     }
@@ -119,12 +131,18 @@ impl Forwarder {
     fn run(&mut self, stop: &PipeReader) -> io::Result<()> {
         while !self.streams.is_empty() {
             let (ready, stopped) = self.wait(stop)?;
+            let silence = !stopped && !ready.contains(&true);
             let mut open = Vec::with_capacity(self.streams.len());
             for (mut stream, ready) in std::mem::take(&mut self.streams).into_iter().zip(ready) {
                 let got = if ready || stopped { self.forward(&mut stream)? } else { Got::Nothing };
                 match got {
                     Got::Bytes => open.push(stream),
-                    Got::Nothing if !stopped => open.push(stream),
+                    Got::Nothing if !stopped => {
+                        if silence && stream.is_asking() {
+                            lock(&self.sink).write(self.speaker(&stream), &std::mem::take(&mut stream.pending))?;
+                        }
+                        open.push(stream);
+                    }
                     Got::Nothing | Got::End => lock(&self.sink).finish(self.speaker(&stream), &stream.pending)?,
                 }
             }
@@ -138,7 +156,8 @@ impl Forwarder {
         let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds: Vec<PollFd<'_>> = self.streams.iter().map(|stream| input(stream.pipe.as_fd())).collect();
         fds.push(input(stop.as_fd()));
-        match poll(&mut fds, PollTimeout::NONE) {
+        let asking = self.streams.iter().any(Stream::is_asking);
+        match poll(&mut fds, if asking { PollTimeout::from(PROMPT_MS) } else { PollTimeout::NONE }) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
         }

@@ -30,6 +30,11 @@ impl Sink {
         Self { file, label, open_line: None }
     }
 
+    /// Whether it may be somebody who answers.
+    pub(super) fn is_interactive(&self) -> io::Result<bool> {
+        Ok(!self.file.metadata()?.is_file())
+    }
+
     /// Passes on lines, the last of which may go on with the next write. It ends where somebody else writes in between.
     pub(super) fn write(&mut self, speaker: Speaker, text: &[u8]) -> io::Result<()> {
         let label = speaker.rank.filter(|_| self.label).map_or_else(String::new, |rank| format!("[{rank}] "));

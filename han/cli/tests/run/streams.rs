@@ -137,6 +137,21 @@ fn streams_that_share_a_pipe_do_not_cut_each_others_lines() {
 }
 
 #[test]
+fn a_prompt_is_shown_before_its_answer() {
+    let script = "[ $PMI_RANK = 0 ] || exit 0; printf 'name? '; read x; echo \"hello $x\"";
+    let mut job = Job::script(&["-n", "2", "--label"], script).with(|c| c.stdin(Stdio::piped())).start();
+    let mut prompt = [0; 10];
+    let mut stdout = job.child.stdout.take().unwrap();
+    stdout.read_exact(&mut prompt).unwrap();
+    assert_eq!(&prompt, b"[0] name? ");
+    job.child.stdin.take().unwrap().write_all(b"you\n").unwrap();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "hello you\n");
+    job.finish().expect(0, &[]);
+}
+
+#[test]
 fn a_reader_who_leaves_ends_the_job() {
     let mut job = Job::new(&["-n", "2", "yes"]).start();
     let mut stdout = BufReader::new(job.child.stdout.take().unwrap());
