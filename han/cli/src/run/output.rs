@@ -3,8 +3,9 @@
 //! One thread per stream (standard output, standard error) reads all ranks' pipes and writes to the [`Sink`], so lines
 //! of different ranks never mix, and a reader who is slow to take the one stream does not hold up the other, the PMI
 //! server or signals: what the launcher itself says on standard error goes the same way as what the ranks say. Where
-//! both streams go to one file they share its sink. Half a line is shown only if it may be a prompt. Bytes are passed on as they are; only `--label` adds to them, and a
-//! line that is passed on in parts ends where somebody else's comes in between.
+//! both streams go to one file they share its sink. Half a line is shown only if it may be a prompt. Bytes are passed on
+//! as they are; only `--label` adds to them, and a line that is passed on in parts ends where somebody else's comes in
+//! between.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
