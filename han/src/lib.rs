@@ -23,6 +23,7 @@ mod communicator;
 mod config;
 mod context;
 mod error;
+pub mod files;
 mod group;
 mod misspelled;
 mod network;

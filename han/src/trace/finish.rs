@@ -18,6 +18,7 @@ use super::{Trace, beside, part_of, replace};
 use crate::carrier::Carrier;
 use crate::context::Inner;
 use crate::error::Result;
+use crate::files::replaceable;
 
 /// Bytes that are broadcast at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -118,10 +119,12 @@ impl Trace {
 
     /// Writes the file of all ranks; true if that has worked.
     fn put_together(&self, parts: &[Source]) -> bool {
-        let new = beside(&self.path, ".new");
-        let written = self.write_whole(&new, parts).and_then(|()| fs::rename(&new, &self.path));
+        let written = replaceable(&self.path).and_then(|path| {
+            let new = beside(&path, ".new");
+            let written = self.write_whole(&new, parts).and_then(|()| fs::rename(&new, path));
+            written.inspect_err(|_| drop(fs::remove_file(&new)))
+        });
         if let Err(error) = &written {
-            let _ = fs::remove_file(&new);
             self.note_trouble(&self.path, error);
         }
         written.is_ok()

@@ -31,6 +31,8 @@ use part::Card;
 use span::{Ending, Span};
 use store::Store;
 
+use crate::files::replaceable;
+
 /// Shortest time from one writing to the next.
 const WRITE_EVERY_NS: u64 = 1_000_000_000;
 /// Writing takes at most one part in so many of the time.
@@ -161,7 +163,8 @@ fn part_of(path: &Path, rank: usize) -> PathBuf {
 
 /// Puts a file with these bytes in the place of another one, at once.
 fn replace(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
-    let new = beside(path, ".new");
+    let path = replaceable(path)?;
+    let new = beside(&path, ".new");
     let written = write_all(&new, pieces).and_then(|()| fs::rename(&new, path));
     written.inspect_err(|_| drop(fs::remove_file(&new)))
 }

@@ -24,8 +24,8 @@ const JOB_BYTES: usize = 8;
 pub(crate) fn start(world: &mut Carrier, context: &Inner) -> Result<Option<Trace>> {
     let Some(path) = &context.config.trace else { return Ok(None) };
     let rank = world.rank();
-    let trouble = try_files(path, rank, world.size()).err();
-    let trouble = agree(world, context, trouble.as_deref());
+    let own = try_files(path, rank, world.size());
+    let trouble = agree(world, context, own.as_ref().err().map(String::as_str));
     let trouble = trouble.map_err(|error| match error {
         Error::Node(shm_core::Error::Mismatch(_)) | Error::Network(net_fabric::Error::Mismatch(_)) => {
             Error::Config(format!("HAN_TRACE must be set on all ranks or on none: {error}"))
@@ -33,6 +33,7 @@ pub(crate) fn start(world: &mut Carrier, context: &Inner) -> Result<Option<Trace
         other => other,
     })?;
     if let Some(why) = trouble {
+        let _ = own.map(|()| fs::remove_file(part_of(path, rank)));
         return Err(Error::Config(why));
     }
     let mut job = [0; JOB_BYTES];

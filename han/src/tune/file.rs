@@ -8,6 +8,7 @@ use shm_core::Collective;
 use siphasher::sip::SipHasher13;
 
 use super::text;
+use crate::files::read_text;
 use crate::select::{Inter, KEYS};
 
 /// What is measured for one shape of jobs.
@@ -67,7 +68,7 @@ impl Source {
     /// A sentence with the line that is wrong, and what would be right.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = path.display();
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
+        let text = read_text(path).map_err(|e| format!("{name}: {e}"))?;
         let tuning = Tuning::parse(&text).map_err(|e| format!("{name}: {e}"))?;
         Ok(Self { path: path.to_owned(), tuning, hash: hash_of(&text) })
     }

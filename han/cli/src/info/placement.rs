@@ -2,10 +2,10 @@
 
 mod drawing;
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
+use han::files::read_text;
 use serde::Serialize;
 use shm_core::job::MAX_RANKS;
 use shm_core::sys::affinity;
@@ -115,7 +115,7 @@ impl Args {
         }
         if let Some(file) = &self.xml {
             let name = file.display().to_string();
-            let xml = fs::read_to_string(file).map_err(|error| format!("{name}: {error}"))?;
+            let xml = read_text(file).map_err(|error| format!("{name}: {error}"))?;
             let topology = Topology::from_xml(&xml).map_err(|error| format!("{name}: {error}"))?;
             return Ok((name, topology));
         }

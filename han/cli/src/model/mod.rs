@@ -11,10 +11,11 @@ mod report;
 pub(crate) mod study;
 mod verify;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::ArgPredicate;
+use han::files::read_text;
 use net_fabric::algorithm::{Algorithm, Collective};
 use net_fabric::engine::Policy;
 use net_fabric::model::closed::Terms;
@@ -139,7 +140,7 @@ fn machine(args: &Args) -> Result<Machine> {
     let machine = if Machine::shipped_names().any(|shipped| shipped == name) {
         Machine::shipped(name)?
     } else {
-        let text = std::fs::read_to_string(name).map_err(|error| {
+        let text = read_text(Path::new(name)).map_err(|error| {
             let names: Vec<_> = Machine::shipped_names().collect();
             format!("--parameters {name}: {error}; give a file, or {}", names.join(", "))
         })?;

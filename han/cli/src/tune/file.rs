@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use han::files::replaceable;
 use han::tune::{Measured, Source, Tuning};
 
 use super::Result;
@@ -26,6 +27,7 @@ pub(super) fn check(out: &Path, resumes: bool) -> Result<()> {
             format!("{name} is left of a search that was interrupted: --resume goes on with it; or remove it").into()
         );
     }
+    replaceable(out).map_err(|e| format!("--out {}: {e}", out.display()))?;
     known(out).map(|_| ())
 }
 
@@ -51,6 +53,7 @@ fn known(out: &Path) -> Result<Tuning> {
 pub(super) fn write(out: &Path, measured: Measured) -> Result<()> {
     let mut tuning = known(out)?;
     tuning.put(measured);
+    let out = replaceable(out)?;
     let mut next = out.as_os_str().to_owned();
     next.push(".next");
     let written = fs::write(&next, tuning.to_text()).and_then(|()| fs::rename(&next, out));
@@ -119,6 +122,11 @@ mod tests {
         }
         let shapes: Vec<usize> = Source::read(&out).unwrap().tuning.shapes.iter().map(|shape| shape.nodes).collect();
         assert_eq!(shapes, [2, 4]);
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("tuning.toml", &link).unwrap();
+        write(&link, measured(8)).unwrap();
+        assert!(link.is_symlink() && Source::read(&out).unwrap().tuning.shapes.len() == 3);
+        assert!(check(folder.path(), false).unwrap_err().to_string().ends_with(": it is no regular file"));
         check(&out, false).unwrap();
         append(&journal(&out), "a line\n").unwrap();
         assert!(check(&out, false).unwrap_err().to_string().contains("--resume"));

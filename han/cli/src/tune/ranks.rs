@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use han::files::read_text;
 use han::tune::compare::{Row, compare};
 use han::tune::{Bench, Case, Entry, Journal, Measured, Method, Outcome, Point, Space, Work, search, works};
 use han::{Call, Collective, Communicator, Context, Op, Operator, SharedVec};
@@ -172,7 +173,7 @@ impl<'a> Worker<'a> {
         self.journal = Journal::new(title);
         let mut text = String::new();
         let read = if resumes && self.world.rank() == 0 && path.exists() {
-            std::fs::read_to_string(&path).map(|known| text = known).map_err(Into::into)
+            read_text(&path).map(|known| text = known).map_err(Into::into)
         } else {
             Ok(())
         };

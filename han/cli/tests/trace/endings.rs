@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 
 use crate::harness::{Job, eventually};
 use crate::roles::{job, program};
@@ -24,6 +26,20 @@ fn a_file_that_cannot_be_written_ends_the_start() {
     job(&["-n", "1"], "few", folder.path()).finish().expect(3, &["cannot write", "directory"]);
     assert_eq!(names(&folder), [""; 0]);
     assert!(!folder.path().with_extension("rank-0").exists());
+}
+
+#[test]
+fn devices_stay_and_links_are_followed() {
+    let (folder, file) = folder();
+    let [pipe, link] = ["pipe", "link"].map(|name| folder.path().join(name));
+    mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+    job(&["-n", "2"], "few", &pipe).finish().expect(3, &["/pipe: it is no regular file"]);
+    assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+    symlink("trace.json", &link).unwrap();
+    job(&["-n", "1"], "few", &link).finish().expect(0, &[]);
+    assert!(link.is_symlink());
+    Traced::read(&file);
+    assert_eq!(names(&folder), ["link", "pipe", "trace.json"]);
 }
 
 #[test]
