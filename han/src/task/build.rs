@@ -53,7 +53,8 @@ struct Chunk {
 
 impl<'a> Builder<'a> {
     fn new(layout: &'a Layout, shape: &'a Shape, rank: usize) -> Self {
-        let chunk_count = (shape.chunk_bytes / shape.element_bytes.max(1)).max(1);
+        // At most the vector: scratch memory is made for whole chunks.
+        let chunk_count = (shape.chunk_bytes / shape.element_bytes.max(1)).clamp(1, shape.count.max(1));
         Self {
             layout,
             shape,

@@ -229,4 +229,8 @@ fn scratch_memory_is_bounded_whatever_the_length() {
     let scratch = |count| TaskPlan::new(&layout, &shape(count), 3).scratch_bytes;
     assert_eq!([scratch(1 << 20), scratch(1 << 24)], [8 << 16; 2]);
     assert_eq!(TaskPlan::new(&layout, &shape(1 << 24), 0).scratch_bytes, 0, "the root has its own memory");
+    let whole = |chunk_bytes| TaskPlan::new(&layout, &Shape { chunk_bytes, ..shape(64) }, 3);
+    for chunk_bytes in [1 << 40, 1 << 63, usize::MAX] {
+        assert_eq!(whole(chunk_bytes), whole(512), "a chunk is no longer than the vector");
+    }
 }
