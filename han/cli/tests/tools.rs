@@ -72,6 +72,46 @@ fn bench_prints_the_agreed_fields_in_order_and_verifies() {
 }
 
 #[test]
+fn bench_goes_on_where_the_distance_of_the_cores_cannot_be_measured() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return;
+    }
+    let mark = format!("distance-{}", std::process::id());
+    let patience = Instant::now() + Duration::from_secs(300);
+    loop {
+        let mut bench = han();
+        bench.args(["bench", "barrier", "-n", "2", "--ms", "1", "--json"]).env(MARK, &mark);
+        let mut bench = Job(bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        while bench.0.try_wait().unwrap().is_none() {
+            kill_those_that_measure_it(&mark);
+        }
+        let said = std::io::read_to_string(bench.0.stderr.take().unwrap()).unwrap();
+        if said.is_empty() {
+            assert!(Instant::now() < patience, "no process of these was met");
+            continue;
+        }
+        assert!(said.starts_with("han bench: the distance of the cores is not known: "), "{said}");
+        let row = &lines(&std::io::read_to_string(bench.0.stdout.take().unwrap()).unwrap())[0];
+        assert_eq!((&row["state"], &row["verified"]), (&"unknown".into(), &true.into()), "{row}");
+        return;
+    }
+}
+
+/// Ends the processes of such a `mark` that measure the distance of the cores.
+fn kill_those_that_measure_it(mark: &str) {
+    let names = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    for pid in names.filter_map(|name| name.parse().ok()) {
+        let has = |file: &str, word: String| {
+            let words = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            words.split(|byte| *byte == 0).any(|one| one == word.as_bytes())
+        };
+        if has("cmdline", "--one-way".to_owned()) && has("environ", format!("{MARK}={mark}")) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+#[test]
 fn bench_compares_policies_under_noise() {
     let plot = tempfile::NamedTempFile::new().unwrap();
     let path = plot.path().to_str().unwrap();
@@ -114,6 +154,8 @@ fn bench_says_what_is_wrong() {
         (&["bench", "bcast", "-n", "2", "--nodes", "3"], "at least as many ranks"),
         (&["bench", "reduce", "-n", "2", "--dtype", "f32", "--op", "bxor"], "not defined"),
         (&["bench", "reduce", "-n", "2", "--root", "2"], "0 to 1"),
+        (&["bench", "bcast", "-n", "2", "--min", "4194304G", "--max", "4194304G"], "no memory for buffers of 45035"),
+        (&["bench", "bcast", "-n", "2", "--min", "17179869183G", "--max", "17179869183G"], "no memory for buffers"),
     ] {
         let error = output(arguments).unwrap_err();
         assert!(error.contains(expected), "{arguments:?}: {error}");

@@ -9,6 +9,7 @@
 //! starts the second one, and when, is the caller's business (`han bench` starts itself again).
 #![allow(unsafe_code)] // two processes share memory here, and copies from another process take raw addresses
 
+use std::collections::TryReserveError;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -232,10 +233,26 @@ impl<T: Copy> PageAligned<T> {
     /// store and of a later load agree, which the processor takes for a dependence.
     #[must_use]
     pub fn new(value: T, count: usize, offset_bytes: usize) -> Self {
-        let element_bytes = size_of::<T>().max(1);
-        let spare = (PAGE_BYTES + offset_bytes).div_ceil(element_bytes);
-        let elements = vec![value; count + spare];
-        let start = elements.as_ptr().align_offset(PAGE_BYTES) + offset_bytes / element_bytes;
+        Self::within(vec![value; count + Self::spare(offset_bytes)], offset_bytes)
+    }
+
+    /// The same without an offset, where there may be no memory for it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn try_new(value: T, count: usize) -> std::result::Result<Self, TryReserveError> {
+        let (mut elements, count) = (Vec::new(), count.saturating_add(Self::spare(0)));
+        elements.try_reserve_exact(count)?;
+        elements.resize(count, value);
+        Ok(Self::within(elements, 0))
+    }
+
+    fn spare(offset_bytes: usize) -> usize {
+        (PAGE_BYTES + offset_bytes).div_ceil(size_of::<T>().max(1))
+    }
+
+    fn within(elements: Vec<T>, offset_bytes: usize) -> Self {
+        let start = elements.as_ptr().align_offset(PAGE_BYTES) + offset_bytes / size_of::<T>().max(1);
         Self { elements, start }
     }
 

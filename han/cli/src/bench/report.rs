@@ -21,7 +21,7 @@ pub(super) struct Report<'a> {
     pub(super) ranks: usize,
     pub(super) nodes: usize,
     pub(super) cores: &'a [usize],
-    /// Before and after the series; none where there is one core only.
+    /// Before and after the series; none where there is one core only, or measuring it has failed.
     pub(super) one_way_ns: (Option<f64>, Option<f64>),
     pub(super) points: &'a [Point],
 }
@@ -92,9 +92,9 @@ impl Report<'_> {
     pub(super) fn print_table(&self) -> Result<()> {
         let mut out = stdout();
         writeln!(out, "# {} | {}", self.title(), info::machine())?;
-        writeln!(out, "# one-way latency before: {}", latency_text(self.one_way_ns.0))?;
+        writeln!(out, "# one-way latency before: {}", self.latency_text(self.one_way_ns.0))?;
         writeln!(out, "{}", self.table())?;
-        writeln!(out, "# one-way latency after: {}", latency_text(self.one_way_ns.1))?;
+        writeln!(out, "# one-way latency after: {}", self.latency_text(self.one_way_ns.1))?;
         if self.state() == "changed" {
             writeln!(out, "# The distance of the cores CHANGED during this series: do not compare it.")?;
         }
@@ -152,14 +152,18 @@ impl Report<'_> {
         match self.one_way_ns {
             (Some(before), Some(after)) if Distance::of(before) == Distance::of(after) => Distance::of(before).name(),
             (Some(_), Some(_)) => "changed",
-            _ => "one core",
+            _ if self.cores.len() < 2 => "one core",
+            _ => "unknown",
         }
     }
-}
 
-fn latency_text(one_way_ns: Option<f64>) -> String {
-    let text = |ns| format!("{ns:.0} ns ({})", Distance::of(ns).name());
-    one_way_ns.map_or_else(|| "not measured, one core only".to_owned(), text)
+    fn latency_text(&self, one_way_ns: Option<f64>) -> String {
+        match one_way_ns {
+            Some(ns) => format!("{ns:.0} ns ({})", Distance::of(ns).name()),
+            None if self.cores.len() < 2 => "not measured, one core only".to_owned(),
+            None => "not measured".to_owned(),
+        }
+    }
 }
 
 /// Microseconds without the digits below a tenth of a nanosecond.

@@ -66,15 +66,16 @@ pub(super) fn common_cores(communicator: &Communicator) -> Result<Vec<usize>> {
     Ok((0..MASK_WORDS * 64).filter(|core| mask[core / 64] >> (core % 64) & 1 == 1).collect())
 }
 
-/// One-way latency in nanoseconds between the first two cores; known to rank 0 only. The other
-/// ranks sleep meanwhile, so that they do not take part in what they wait for.
+/// One-way latency in nanoseconds between the first two cores, if it can be measured; known to rank 0 only. The
+/// other ranks sleep meanwhile, so that they do not take part in what they wait for.
 pub(super) fn probe(communicator: &Communicator, cores: &[usize]) -> Result<Option<f64>> {
     quiet_barrier(communicator)?;
     let mut found = None;
     if communicator.rank() == 0
         && let [first, second, ..] = *cores
     {
-        found = Some(limits::one_way_ns((first, second))?);
+        let note = |error: &_| eprintln!("han bench: the distance of the cores is not known: {error}");
+        found = limits::one_way_ns((first, second)).inspect_err(note).ok();
     }
     quiet_barrier(communicator)?;
     Ok(found)
@@ -140,7 +141,9 @@ impl<T: Cell> Buffers<T> {
     fn new(communicator: &Communicator, plan: &Plan, count: usize) -> Result<Self> {
         let one = |_| -> Result<_> {
             Ok(match plan.memory {
-                Memory::Private => Buffer::Private(PageAligned::new(zero(), count, 0)),
+                Memory::Private => Buffer::Private(PageAligned::try_new(zero(), count).map_err(|error| {
+                    format!("no memory for buffers of {} bytes: {error}", count.saturating_mul(size_of::<T>()))
+                })?),
                 Memory::Shared => Buffer::Shared(communicator.alloc(count)?),
             })
         };

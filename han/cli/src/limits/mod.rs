@@ -131,6 +131,9 @@ pub(crate) fn one_way_ns(cores: (usize, usize)) -> Result<f64> {
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;
+    if !output.status.success() {
+        return Err(format!("the processes that measure it have failed: {}", output.status).into());
+    }
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
