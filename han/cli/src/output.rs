@@ -1,7 +1,9 @@
 //! Standard output, and what becomes of a subcommand whose reader leaves it, as `head` does.
 
 use std::error::Error;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The code by which a shell tells that `SIGPIPE` has ended a program.
@@ -38,6 +40,15 @@ fn named(error: io::Error) -> io::Error {
 pub(crate) fn is_reader_left(error: &(dyn Error + 'static)) -> bool {
     let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<ReaderLeft>() || inner.is_some_and(<dyn Error + Send + Sync>::is::<ReaderLeft>)
+}
+
+/// Writes the file that a user has named; what is left of one that could not be written is removed.
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), String> {
+    let written = File::create(path).and_then(|mut file| {
+        let written = file.write_all(text.as_bytes());
+        written.inspect_err(|_| drop(path.is_file().then(|| fs::remove_file(path))))
+    });
+    written.map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
 /// The exit code of a subcommand: quiet if its reader has left, else its error is printed.

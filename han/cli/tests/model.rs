@@ -76,6 +76,18 @@ fn parameters_are_read_from_a_file_and_wrong_ones_refused() {
 }
 
 #[test]
+fn a_picture_that_cannot_be_written_is_named_after_the_table() {
+    for words in ["--bytes 8,1K", "--algorithm binary --noise rank=1,ms=1"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_han"));
+        command.args(["model", "bcast", "--svg", "/no/such/folder/a.svg"]).args(words.split(' '));
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("han model: cannot write /no/such/folder/a.svg: No such file"), "{said}");
+        assert!(output.stdout.starts_with(b"bcast ") && !output.status.success(), "{words}");
+    }
+}
+
+#[test]
 fn noise_compares_the_policies() {
     let rows = json("bcast --nodes 16 --bytes 4M --algorithm binary --noise rank=6,ms=1");
     let delays: Vec<f64> = rows.iter().map(|row| row["us_mean_delay"].as_f64().unwrap()).collect();

@@ -110,13 +110,13 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         }
         report::compare(&mut rows, against);
     }
-    if let Some(path) = &args.svg {
-        plot::lines(path, args, &machine, &rows)?;
-    }
     if args.json {
         report::print_json(args, &machine, &rows)?
     } else {
         report::print(args, &machine, &rows)?
+    }
+    if let Some(path) = &args.svg {
+        plot::lines(path, args, &machine, &rows)?;
     }
     Ok(ExitCode::SUCCESS)
 }

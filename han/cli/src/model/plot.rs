@@ -11,11 +11,24 @@ use super::report::{self, Row};
 use super::study::Outcome;
 use super::{Args, Result, choice};
 use crate::bench::stats::{bytes_text, time_text};
+use crate::output::write_file;
 
 /// Width and height of one chart.
 const CHART: (u32, u32) = (640, 520);
 /// Width of the list of names.
 const NAMES_WIDTH: u32 = 200;
+
+/// Lets `draw` make a picture, and writes it to `path`.
+pub(crate) fn picture(path: &Path, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<()> {
+    let mut text = String::new();
+    let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    draw(&area)?;
+    area.present()?;
+    drop(area);
+    Ok(write_file(path, &text)?)
+}
+
 /// Time against bytes at the most nodes, against ranks at the fewest bytes, or both: whatever there are several of.
 pub(super) fn lines(path: &Path, args: &Args, machine: &Machine, rows: &[Row]) -> Result<()> {
     let (nodes, bytes) = (rows.iter().map(|row| row.nodes).max(), rows.iter().map(|row| row.bytes).min());
@@ -34,25 +47,21 @@ pub(super) fn lines(path: &Path, args: &Args, machine: &Machine, rows: &[Row]) -
         return Err("--svg draws lines: give several numbers of --nodes or of --bytes".into());
     }
     let count = u32::try_from(charts.len())?;
-    let area = SVGBackend::new(path, (CHART.0 * count + NAMES_WIDTH, CHART.1)).into_drawing_area();
-    area.fill(&WHITE)?;
     let collective = args.collective.name();
     let title = format!("{collective}, {} ({}), {ppn} ranks a node", machine.name, machine.model.name());
-    let area = area.titled(&title, (FONT, 20))?;
-    let (left, names) = area.split_horizontally(CHART.0 * count);
-    for (area, (title, unit, curves)) in left.split_evenly((1, charts.len())).iter().zip(&charts) {
-        let axes = [
-            &Axis { unit, text: &|place| bytes_text(whole(place)) },
-            &Axis { unit: &report::unit(args), text: &|value| time_text(value) },
-        ];
-        charts::logarithmic(&area.titled(title, (FONT, 16))?, curves, (2.0, 10), axes)?;
-    }
-    list(
-        &names,
-        charts.iter().max_by_key(|(_, _, curves)| curves.len()).into_iter().flat_map(|(_, _, curves)| curves),
-    )?;
-    area.present()?;
-    Ok(())
+    picture(path, (CHART.0 * count + NAMES_WIDTH, CHART.1), |area| {
+        let area = area.titled(&title, (FONT, 20))?;
+        let (left, names) = area.split_horizontally(CHART.0 * count);
+        for (area, (title, unit, curves)) in left.split_evenly((1, charts.len())).iter().zip(&charts) {
+            let axes = [
+                &Axis { unit, text: &|place| bytes_text(whole(place)) },
+                &Axis { unit: &report::unit(args), text: &|value| time_text(value) },
+            ];
+            charts::logarithmic(&area.titled(title, (FONT, 16))?, curves, (2.0, 10), axes)?;
+        }
+        let most = charts.iter().max_by_key(|(_, _, curves)| curves.len());
+        list(&names, most.into_iter().flat_map(|(_, _, curves)| curves))
+    })
 }
 
 /// A solid line for each algorithm, a dashed one for its closed form.
@@ -83,20 +92,19 @@ fn curves<'a>(args: &Args, rows: impl Iterator<Item = &'a Row>, place: impl Fn(&
 
 /// With noise on one rank: when each rank is done. Else: each policy's time without noise and with it.
 pub(crate) fn noise(path: &Path, title: &str, spec: Spec, outcomes: &[Outcome]) -> Result<()> {
-    let area = SVGBackend::new(path, (CHART.0 + NAMES_WIDTH, CHART.1)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let area = area.titled(title, (FONT, 20))?;
-    let (left, names) = area.split_horizontally(CHART.0);
-    if matches!(spec, Spec::Once { .. }) {
-        let curves = rank_curves(outcomes);
-        per_rank(&left, &curves)?;
-        list(&names, &curves)?;
-    } else {
-        bars(&left, outcomes)?;
-        list(&names, &["quiet", "with noise"].map(|name| named(name, bar_colour(name == "quiet"))))?;
-    }
-    area.present()?;
-    Ok(())
+    picture(path, (CHART.0 + NAMES_WIDTH, CHART.1), |area| {
+        let area = area.titled(title, (FONT, 20))?;
+        let (left, names) = area.split_horizontally(CHART.0);
+        if matches!(spec, Spec::Once { .. }) {
+            let curves = rank_curves(outcomes);
+            per_rank(&left, &curves)?;
+            list(&names, &curves)?;
+        } else {
+            bars(&left, outcomes)?;
+            list(&names, &["quiet", "with noise"].map(|name| named(name, bar_colour(name == "quiet"))))?;
+        }
+        Ok(())
+    })
 }
 
 /// As figure 3.5 of the dissertation.

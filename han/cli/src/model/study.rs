@@ -77,15 +77,13 @@ pub(super) fn compare(args: &Args, machine: &Machine, algorithms: &[Algorithm], 
     let policies = [Policy::Blocking, Policy::WaitAll, event_driven.unwrap_or_default()];
     let outcomes = policies.into_iter().map(|policy| one(args, machine, &Case { policy, ..quiet }, *spec));
     let outcomes: Vec<Outcome> = outcomes.collect::<Result<_>>()?;
-    if let Some(path) = &args.svg {
-        let title = format!("{} by {name}", args.collective.name());
-        plot::noise(path, &title, *spec, &outcomes)?;
-    }
     if args.json {
-        print_json(args, machine, &quiet, name, &outcomes)
+        print_json(args, machine, &quiet, name, &outcomes)?;
     } else {
-        print(args, machine, &quiet, name, &outcomes)
+        print(args, machine, &quiet, name, &outcomes)?;
     }
+    let title = format!("{} by {name}", args.collective.name());
+    args.svg.as_ref().map_or(Ok(()), |path| plot::noise(path, &title, *spec, &outcomes))
 }
 
 fn one(args: &Args, machine: &Machine, case: &Case, spec: Spec) -> Result<Outcome> {

@@ -5,7 +5,6 @@ mod picture;
 mod spans;
 mod summary;
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +12,7 @@ use std::process::ExitCode;
 use file::Traced;
 use spans::Window;
 
-use crate::output::stdout;
+use crate::output::{stdout, write_file};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -46,7 +45,7 @@ pub(crate) struct Args {
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let traced = Traced::read(&args.files)?;
     if let Some(path) = &args.merge {
-        fs::write(path, traced.merged()?).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        write_file(path, &traced.merged()?)?;
     }
     let spans = spans::of(&traced);
     let all = Window::of(&spans);
@@ -74,8 +73,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
             }
             None => (&window, inside),
         };
-        let text = picture::draw(&traced, &spans, drawn, all.unwrap_or_default().begin_us);
-        fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        write_file(path, &picture::draw(&traced, &spans, drawn, all.unwrap_or_default().begin_us))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -14,6 +14,7 @@ use super::ranks::Worker;
 use super::{HowArgs, Result, become_job};
 use crate::bench::stats::{bytes_text, time_text};
 use crate::info::plain_table;
+use crate::model::plot::picture;
 use crate::output::stdout;
 
 /// Width and height of one configuration's chart.
@@ -109,31 +110,35 @@ fn plot(path: &Path, what: &str, checks: &[Check]) -> Result<()> {
     }
     let rows = families.len().div_ceil(COLUMNS);
     let (columns, lines) = (u32::try_from(COLUMNS)?, u32::try_from(rows)?);
-    let area = SVGBackend::new(path, (CHART.0 * columns, CHART.1 * lines + 40)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let area = area.titled(&format!("{what}: estimate (dashed) and measurement"), (FONT, 18))?;
-    let times = || checks.iter().flat_map(|check| [check.estimate, check.us]);
-    let (least, most) = (times().fold(f64::MAX, f64::min) / 1.2, times().fold(0.0, f64::max) * 1.2);
-    let segments = || checks.iter().map(|check| as_f64(check.segment));
-    let (first, last) = (segments().fold(f64::MAX, f64::min), segments().fold(0.0, f64::max));
-    for (family, area) in families.iter().zip(area.split_evenly((rows, COLUMNS))) {
-        let of: Vec<&Check> = checks.iter().filter(|check| check.family == *family).collect();
-        let mut builder = ChartBuilder::on(&area);
-        builder.margin(6).x_label_area_size(24).y_label_area_size(48).caption(title(family), (FONT, 10));
-        let mut chart = builder
-            .build_cartesian_2d((first / 1.1..last * 1.1).log_scale().base(2.0), (least.max(0.1)..most).log_scale())?;
-        let mut mesh = chart.configure_mesh();
-        mesh.max_light_lines(1).light_line_style(WHITE).label_style((FONT, 10)).x_labels(5).y_labels(5);
-        mesh.x_label_formatter(&|bytes| bytes_text(whole(*bytes))).y_label_formatter(&|us| time_text(*us)).draw()?;
-        let curve = |dashed, colour, time: fn(&Check) -> f64| {
-            let points = of.iter().map(|check| (as_f64(check.segment), time(check))).collect();
-            Curve { name: String::new(), colour, width: 2, dashed, points }
-        };
-        let (measured, estimated) = (curve(false, BLUE, |check| check.us), curve(true, RED, |check| check.estimate));
-        charts::draw(&mut chart, &[measured, estimated])?;
-    }
-    area.present()?;
-    Ok(())
+    picture(path, (CHART.0 * columns, CHART.1 * lines + 40), |area| {
+        let area = area.titled(&format!("{what}: estimate (dashed) and measurement"), (FONT, 18))?;
+        let times = || checks.iter().flat_map(|check| [check.estimate, check.us]);
+        let (least, most) = (times().fold(f64::MAX, f64::min) / 1.2, times().fold(0.0, f64::max) * 1.2);
+        let segments = || checks.iter().map(|check| as_f64(check.segment));
+        let (first, last) = (segments().fold(f64::MAX, f64::min), segments().fold(0.0, f64::max));
+        for (family, area) in families.iter().zip(area.split_evenly((rows, COLUMNS))) {
+            let of: Vec<&Check> = checks.iter().filter(|check| check.family == *family).collect();
+            let mut builder = ChartBuilder::on(&area);
+            builder.margin(6).x_label_area_size(24).y_label_area_size(48).caption(title(family), (FONT, 10));
+            let mut chart = builder.build_cartesian_2d(
+                (first / 1.1..last * 1.1).log_scale().base(2.0),
+                (least.max(0.1)..most).log_scale(),
+            )?;
+            let mut mesh = chart.configure_mesh();
+            mesh.max_light_lines(1).light_line_style(WHITE).label_style((FONT, 10)).x_labels(5).y_labels(5);
+            mesh.x_label_formatter(&|bytes| bytes_text(whole(*bytes)))
+                .y_label_formatter(&|us| time_text(*us))
+                .draw()?;
+            let curve = |dashed, colour, time: fn(&Check) -> f64| {
+                let points = of.iter().map(|check| (as_f64(check.segment), time(check))).collect();
+                Curve { name: String::new(), colour, width: 2, dashed, points }
+            };
+            let (measured, estimated) =
+                (curve(false, BLUE, |check| check.us), curve(true, RED, |check| check.estimate));
+            charts::draw(&mut chart, &[measured, estimated])?;
+        }
+        Ok(())
+    })
 }
 
 /// What tells a configuration from the others.

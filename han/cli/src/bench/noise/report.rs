@@ -104,13 +104,15 @@ fn digest<'a>(args: &Args, spec: Spec, name: &'static str, measured: &'a Measure
 pub(super) fn show(args: &Args, spec: Spec, all: &[Measured]) -> Result<()> {
     let digests = POLICIES.iter().zip(all).map(|((name, _), measured)| digest(args, spec, name, measured));
     let (lines, outcomes): (Vec<_>, Vec<_>) = digests.unzip();
-    if let Some(path) = &args.svg {
-        let title = format!("{} of {}, {} processes", lines[0].coll, bytes_text(args.max), lines[0].ranks);
-        plot::noise(path, &title, spec, &outcomes)?;
-    }
+    print(args, &lines)?;
+    let title = format!("{} of {}, {} processes", lines[0].coll, bytes_text(args.max), lines[0].ranks);
+    args.svg.as_ref().map_or(Ok(()), |path| plot::noise(path, &title, spec, &outcomes))
+}
+
+fn print(args: &Args, lines: &[Line<'_>]) -> Result<()> {
     let mut out = stdout();
     if args.json {
-        for line in &lines {
+        for line in lines {
             writeln!(out, "{}", serde_json::to_string(line)?)?;
         }
         return Ok(());
@@ -125,7 +127,7 @@ pub(super) fn show(args: &Args, spec: Spec, all: &[Measured]) -> Result<()> {
     table.load_preset(ASCII_MARKDOWN);
     let heads = ["policy", "quiet: median", "mean", "noisy: least", "median", "mean", "most", "lost", "late ranks"];
     table.set_header(heads);
-    for line in &lines {
+    for line in lines {
         table.add_row([
             line.policy.to_owned(),
             time_text(line.us_quiet_median),
