@@ -59,6 +59,20 @@ fn a_table_says_what_could_not_be_simulated() {
 }
 
 #[test]
+fn worlds_that_cannot_be_are_refused_before_the_first() {
+    for (words, why) in [
+        ("bcast --nodes 8,4 --root 4", "--root 4: the ranks are 0 to 3"),
+        ("bcast --nodes 2,99999999999", "a simulated world has 1 to"),
+        ("allreduce --nodes 4 --bytes 17179869183G", "more than 256G"),
+        ("--nodes 4", "<COLL>"),
+    ] {
+        let error = model(words).unwrap_err();
+        assert!(error.contains(why), "{words}: {error}");
+    }
+    assert!(model("--nodes 4").unwrap_err().contains("Usage: han model"));
+}
+
+#[test]
 fn parameters_are_read_from_a_file_and_wrong_ones_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");

@@ -1,6 +1,9 @@
 //! Lists on the command line: numbers, and doublings from one to another.
 
-use crate::bench::stats::parse_bytes;
+use crate::bench::stats::{bytes_text, parse_bytes};
+
+/// What all ranks of the largest simulated world have together can still be counted.
+const MOST_BYTES: usize = 1 << 38;
 
 /// Numbers of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +29,11 @@ impl Counts {
 
 impl Sizes {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        list(text, parse_bytes).map(Self)
+        let length = |text: &str| match parse_bytes(text)? {
+            bytes @ ..=MOST_BYTES => Ok(bytes),
+            _ => Err(format!("`{text}` is more than {}, the longest vector of a simulation", bytes_text(MOST_BYTES))),
+        };
+        list(text, length).map(Self)
     }
 
     pub(super) fn values(&self) -> &[usize] {
@@ -73,5 +80,9 @@ mod tests {
         }
         assert!(Sizes::parse("8X").is_err());
         assert!(Sizes::parse("0..8").is_err());
+        assert!(Sizes::parse("256G").is_ok());
+        for text in ["257G", "8,17179869183G", "8..17179869183G"] {
+            assert!(Sizes::parse(text).is_err_and(|error| error.contains("more than 256G")), "{text}");
+        }
     }
 }

@@ -33,7 +33,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 pub(crate) struct Args {
     /// What to predict: barrier, bcast, reduce or allreduce
     #[arg(value_name = "COLL", value_parser = choice::parse_collective, required = false)]
-    #[arg(default_value_if("validate", ArgPredicate::IsPresent, "allreduce"))]
+    #[arg(required_unless_present = "validate", default_value_if("validate", ArgPredicate::IsPresent, "allreduce"))]
     collective: Collective,
     /// Numbers of nodes: 64, or 8,16,24, or 8..4096 for all doublings
     #[arg(long, value_name = "N[,..]", value_parser = Counts::parse, default_value = "2")]
@@ -98,6 +98,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if let Some(extent) = args.verify {
         return verify::main(args, extent, &algorithms);
     }
+    check(args)?;
     let machine = machine(args)?;
     if let Some(noise) = &args.noise {
         study::compare(args, &machine, &algorithms, noise)?;
@@ -119,6 +120,17 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         plot::lines(path, args, &machine, &rows)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Finds what the worlds that were asked for do not have, before the first one is simulated.
+fn check(args: &Args) -> Result<()> {
+    for &nodes in args.nodes.values() {
+        let ranks = Layout::new(nodes, args.ppn as usize)?.ranks();
+        if args.root >= ranks {
+            return Err(format!("--root {}: the ranks are 0 to {}", args.root, ranks - 1).into());
+        }
+    }
+    Ok(())
 }
 
 /// The model of tasks beside measurements of a real job.
