@@ -65,6 +65,8 @@ fn worlds_that_cannot_be_are_refused_before_the_first() {
         ("bcast --nodes 2,99999999999", "a simulated world has 1 to"),
         ("allreduce --nodes 4 --bytes 17179869183G", "more than 256G"),
         ("--nodes 4", "<COLL>"),
+        ("bcast --verify --svg a.svg", "cannot be used with"),
+        ("bcast --validate --verify", "cannot be used with"),
     ] {
         let error = model(words).unwrap_err();
         assert!(error.contains(why), "{words}: {error}");

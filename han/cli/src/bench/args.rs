@@ -71,7 +71,7 @@ pub(crate) struct Args {
     pub(super) json: bool,
     /// Delays: rank=6,ms=1[,at=MS] or uniform=0..10ms,hz=10; compares the three policies of the network on operations
     /// of --max bytes, --repeats with delays and as many without, in each of three turns
-    #[arg(long, value_name = "SPEC", value_parser = Spec::parse, conflicts_with_all = ["limits", "cold", "style"])]
+    #[arg(long, value_name = "SPEC", value_parser = Spec::parse, conflicts_with_all = ["limits", "cold", "style", "overlap"])]
     pub(super) noise: Option<Spec>,
     /// A plot of it, as SVG
     #[arg(long, value_name = "FILE", requires = "noise")]
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "T", default_value_t = 0, hide = true)]
     pub(super) turn: u32,
     /// Measure what the machine allows, instead of a collective
-    #[arg(long, conflicts_with = "collectives")]
+    #[arg(long, conflicts_with_all = ["collectives", "nodes", "node_exec", "overlap", "svg"])]
     pub(super) limits: bool,
     /// This process is a rank; set by the process that starts the job
     #[arg(long, hide = true)]
@@ -213,6 +213,9 @@ pub(super) fn check(args: &Args) -> Result<()> {
     if args.min > args.max {
         return Err(format!("--min {} is more than --max {}", args.min, args.max).into());
     }
+    if args.overlap && collectives(&args.collectives) == [Collective::Barrier] {
+        return Err("--overlap: a barrier has no data, so nothing overlaps".into());
+    }
     let reduces = collectives(&args.collectives).iter().any(|collective| collective.has_operator());
     if reduces && !is_defined(args.dtype, args.op) {
         let defined = Operator::ALL.into_iter().filter(|&operator| is_defined(args.dtype, operator));
@@ -304,6 +307,15 @@ mod tests {
         assert!(text(&["reduce", "--min", "8K", "--max", "1K"]).contains("--max"));
         assert!(text(&["reduce", "--set", "chunk"]).contains("KEY=VALUE"));
         assert!(text(&["barrier", "--repeats", "4"]).contains("repeats"));
+        assert!(text(&["barrier", "--nodes", "2", "--overlap"]).contains("nothing overlaps"));
+        for words in [
+            &["bcast", "--noise", "rank=1,ms=1", "--nodes", "2", "--overlap"][..],
+            &["--limits", "--svg", "a.svg"],
+            &["--limits", "--nodes", "2"],
+            &["--limits", "--nodes", "2", "--overlap"],
+        ] {
+            assert!(text(words).contains("cannot be used with"), "{words:?}");
+        }
         assert_eq!(text(&["bcast", "--dtype", "byte"]), "");
     }
 }

@@ -70,7 +70,8 @@ pub(crate) struct Args {
     repeats: u32,
     /// Prove the schedules of these algorithms instead: 1 to 64 ranks, all roots, 1 to 5 chunks (`quick`: fewer cases
     /// above 16 ranks)
-    #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "quick", conflicts_with = "noise")]
+    #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "quick")]
+    #[arg(conflicts_with_all = ["noise", "svg", "against"])]
     verify: Option<verify::Extent>,
     /// How many times as long the others take as this algorithm, in place of microseconds
     #[arg(long, value_name = "A", conflicts_with = "noise")]
@@ -83,7 +84,7 @@ pub(crate) struct Args {
     json: bool,
     /// Run a job of --nodes x --ppn (virtual) ranks, and set what the costs of its tasks predict beside what it takes
     /// [default with it: allreduce of 4M by 2 x 2]
-    #[arg(long, conflicts_with_all = ["json", "noise"])]
+    #[arg(long, conflicts_with_all = ["json", "noise", "verify", "against"])]
     validate: bool,
     #[command(flatten)]
     how: HowArgs,
