@@ -258,11 +258,15 @@ fn explain_names_the_choice_and_the_setting_that_decided() {
 fn explain_takes_settings_as_bench_does() {
     let explain = |words: &[&str]| output_with("form=tree", &[&["explain"], words].concat());
     // What stands on the command line comes last, and goes for the trial of the methods as well.
-    let text = explain(&["bcast", "1M", "-n", "2", "--set", "form=slice", "--set", "methods=cico"]).unwrap();
+    let text = explain(&["bcast", "1M", "-n", "2", "--set", "form=slice,methods=cico"]).unwrap();
     let why = "form=slice was set, but only reductions have slices; direct is the next that can carry this";
     assert!(text.contains("sm/direct") && text.contains(why), "{text}");
-    let over_nodes = ["allreduce", "1M", "-n", "8", "--nodes", "4", "--set", "inter_algorithm=rabenseifner"];
-    assert!(explain(&over_nodes).unwrap().contains("nodes/rabenseifner"));
+    let over_nodes = ["allreduce", "1M", "-n", "8", "--nodes", "4", "--set", "leaders=1"];
+    assert!(
+        explain(&[&over_nodes[..], &["--set", "inter_algorithm=rabenseifner"]].concat())
+            .unwrap()
+            .contains("nodes/rabenseifner")
+    );
     assert!(explain(&["bcast", "8", "--set", "chunk=1"]).unwrap_err().contains("valid keys are "));
     assert!(explain(&["bcast", "8", "--set", "chunk"]).unwrap_err().contains("a setting is KEY=VALUE"));
 }

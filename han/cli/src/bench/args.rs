@@ -24,7 +24,8 @@ pub(crate) struct Args {
     /// Command prefix for the ranks of a node, as of `han run`
     #[arg(long, value_name = "PREFIX {node}")]
     pub(super) node_exec: Option<String>,
-    /// Smallest message, in bytes; K, M and G are powers of 1024
+    /// Smallest message, in bytes; K, M and G are powers of 1024. Sizes are rounded down to whole elements, of which
+    /// there is at least one unless B is 0
     #[arg(long, value_name = "B", default_value = "4", value_parser = parse_bytes)]
     pub(super) min: usize,
     /// Largest message
@@ -203,8 +204,8 @@ fn parse_operator(text: &str) -> std::result::Result<Operator, String> {
 
 pub(crate) fn parse_setting(text: &str) -> std::result::Result<String, String> {
     match text.split_once('=') {
-        Some((key, _)) if !key.is_empty() && !text.contains(',') => Ok(text.to_owned()),
-        _ => Err("a setting is KEY=VALUE, without commas; `han info` lists the keys".to_owned()),
+        Some((key, _)) if !key.is_empty() => Ok(text.to_owned()),
+        _ => Err("a setting is KEY=VALUE; `han info` lists the keys".to_owned()),
     }
 }
 
