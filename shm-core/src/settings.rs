@@ -206,19 +206,19 @@ impl Settings {
         if let Some(chunk) = self.chunk_bytes
             && (!chunk.is_power_of_two() || !(4096..=65536).contains(&chunk))
         {
-            return Err(format!("chunk_bytes={chunk}: expected auto, or a power of two from 4096 to 65536"));
+            return Err(no_number("chunk_bytes", chunk));
         }
         if self.form == Some(Form::Alone) {
             return Err(format!("form=alone: expected auto, {}", Form::SETTABLE.map(Form::name).join(", ")));
         }
         if let Some(least @ ..2) = self.tree_min_ranks {
-            return Err(format!("tree_min_ranks={least}: expected auto or a number of at least 2"));
+            return Err(no_number("tree_min_ranks", least));
         }
         if let Some(description) = &self.topology {
             Topology::check_synthetic(description).map_err(|error| format!("topology: {error}"))?;
         }
         match self.spins {
-            Some(spins) if spins > MAX_SPINS => Err(format!("spins={spins}: expected auto or at most {MAX_SPINS}")),
+            Some(spins) if spins > MAX_SPINS => Err(no_number("spins", spins)),
             _ => Ok(()),
         }
     }
@@ -262,12 +262,18 @@ fn auto<T: fmt::Display>(value: Option<T>) -> String {
     value.map_or_else(|| "auto".to_owned(), |value| value.to_string())
 }
 
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{key}={value}: expected a whole number"))
+fn auto_or_number<T: std::str::FromStr>(key: &str, value: &str) -> Result<Option<T>, String> {
+    if value == "auto" { Ok(None) } else { value.parse().map(Some).map_err(|_| no_number(key, value)) }
 }
 
-fn auto_or_number<T: std::str::FromStr>(key: &str, value: &str) -> Result<Option<T>, String> {
-    if value == "auto" { Ok(None) } else { number(key, value).map(Some) }
+/// What is said of a value that `key` does not take.
+fn no_number(key: &str, value: impl fmt::Display) -> String {
+    match key {
+        "chunk_bytes" => format!("chunk_bytes={value}: expected auto, or a power of two from 4096 to 65536"),
+        "tree_min_ranks" => format!("tree_min_ranks={value}: expected auto or a number of at least 2"),
+        "spins" => format!("spins={value}: expected auto or at most {MAX_SPINS}"),
+        _ => format!("{key}={value}: expected auto, or a whole number"),
+    }
 }
 
 fn auto_or_flag(key: &str, value: &str) -> Result<Option<bool>, String> {
@@ -339,6 +345,14 @@ mod tests {
         for (key, value) in wrong {
             let error = settings.set(key, value).expect_err("a bad value");
             assert!(error.contains("expected"), "{error}");
+        }
+        for (key, value, expected) in [
+            ("slice_min_bytes", "-1", "slice_min_bytes=-1: expected auto, or a whole number"),
+            ("chunk_bytes", "4K", "chunk_bytes=4K: expected auto, or a power of two from 4096 to 65536"),
+            ("tree_min_ranks", "", "tree_min_ranks=: expected auto or a number of at least 2"),
+            ("spins", "99999999999", "spins=99999999999: expected auto or at most 1000000"),
+        ] {
+            assert_eq!(settings.set(key, value).expect_err("a bad value"), expected);
         }
         let error = Settings::default().set("topology", "pack:2 cores").expect_err("a bad value");
         assert!(error.contains("\"cores\"") && error.contains("pack:2 l3:4 core:8"), "{error}");
