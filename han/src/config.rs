@@ -1,7 +1,8 @@
 //! Everything that can be configured, read from the environment once, at start-up.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use net_fabric::transport::ofi;
@@ -84,14 +85,15 @@ impl Config {
     /// A bad value or an unknown key; the message lists the valid ones. A tuning file that cannot be read; the message
     /// names the line.
     pub fn from_environment() -> Result<Self> {
-        let mut config = Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))?;
+        let mut config = Self::read(|name| env::var_os(name))?;
         config.misspelled = misspelled::sentences(env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()));
         Ok(config)
     }
 
-    fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+    fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let mut config = Self::default();
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let set = |name: &str| path(name).map(|value| value.to_string_lossy().into_owned());
         if let Some(value) = set("HAN_LOG") {
             let level = LogLevel::ALL.iter().find(|(name, _)| *name == value);
             let names = LogLevel::ALL.map(|(name, _)| name).join(", ");
@@ -118,12 +120,12 @@ impl Config {
             config.providers = list.map_err(|e| Error::Config(format!("HAN_PROVIDER={value}: {e}")))?;
             config.note("providers", "HAN_PROVIDER");
         }
-        if let Some(value) = set("HAN_TRACE") {
-            config.trace = Some(value.into());
+        config.trace = path("HAN_TRACE");
+        if config.trace.is_some() {
             config.note("trace", "HAN_TRACE");
         }
-        if let Some(value) = set("HAN_TUNING") {
-            let source = Source::read(Path::new(&value)).map_err(|e| Error::Config(format!("HAN_TUNING: {e}")))?;
+        if let Some(path) = path("HAN_TUNING") {
+            let source = Source::read(&path).map_err(|e| Error::Config(format!("HAN_TUNING: {e}")))?;
             config.tuning = Some(Arc::new(source));
             config.note("tuning", "HAN_TUNING");
         }
@@ -236,10 +238,21 @@ fn bad(name: &str, value: &str, valid: &str) -> Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<Config> {
-        Config::read(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        Config::read(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn paths_keep_their_bytes() {
+        let path = OsString::from_vec(b"/no/such\xff".to_vec());
+        let of = |variable: &'static str| Config::read(|name| (name == variable).then(|| path.clone()));
+        assert_eq!(of("HAN_TRACE").unwrap().trace.unwrap(), path);
+        let error = of("HAN_TUNING").unwrap_err().to_string();
+        assert!(error.contains("No such file"), "{error}");
     }
 
     #[test]
