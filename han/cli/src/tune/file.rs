@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use han::files::replaceable;
+use han::files::{read_text, replaceable};
 use han::tune::{Measured, Source, Tuning};
+use nix::unistd::{AccessFlags, access};
 
 use super::Result;
 use crate::info::processor;
@@ -20,14 +21,19 @@ pub(super) fn journal(out: &Path) -> PathBuf {
 
 /// Finds what is wrong with the files before anything is measured.
 pub(super) fn check(out: &Path, resumes: bool) -> Result<()> {
+    let file = replaceable(out).map_err(|e| format!("--out {}: {e}", out.display()))?;
+    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    access(folder, AccessFlags::W_OK)
+        .map_err(|e| format!("--out {}: cannot write in {}: {}", out.display(), folder.display(), e.desc()))?;
     let journal = journal(out);
-    if journal.exists() && !resumes {
+    // One with its head alone is of a search that has not measured anything.
+    let is_left = journal.exists() && !read_text(&journal).is_ok_and(|text| text.lines().count() <= 2);
+    if is_left && !resumes {
         let name = journal.display();
         return Err(
             format!("{name} is left of a search that was interrupted: --resume goes on with it; or remove it").into()
         );
     }
-    replaceable(out).map_err(|e| format!("--out {}: {e}", out.display()))?;
     known(out).map(|_| ())
 }
 
@@ -127,6 +133,8 @@ mod tests {
         write(&link, measured(8)).unwrap();
         assert!(link.is_symlink() && Source::read(&out).unwrap().tuning.shapes.len() == 3);
         assert!(check(folder.path(), false).unwrap_err().to_string().ends_with(": it is no regular file"));
+        check(&out, false).unwrap();
+        append(&journal(&out), "a title\na search\n").unwrap();
         check(&out, false).unwrap();
         append(&journal(&out), "a line\n").unwrap();
         assert!(check(&out, false).unwrap_err().to_string().contains("--resume"));

@@ -13,7 +13,7 @@ use shm_core::sys::clock::now_ns;
 
 use super::{Args, HowArgs, Result, bar, file, report};
 use crate::bench::Memory;
-use crate::output::stdout;
+use crate::output::{stdout, write_file};
 
 /// Bounds of the iterations of one measurement.
 const ITERATIONS: std::ops::RangeInclusive<u64> = 4..=50;
@@ -186,7 +186,7 @@ impl<'a> Worker<'a> {
         let mut started = Ok(());
         if self.world.rank() == 0 {
             if text.is_empty() {
-                started = file::append(&path, &self.journal.head());
+                started = write_file(&path, &self.journal.head()).map_err(Into::into);
             }
             self.kept_at = Some(path);
         }

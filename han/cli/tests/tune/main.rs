@@ -264,6 +264,9 @@ fn what_cannot_be_tuned_is_refused_before_it_starts() {
         let refused = han(&[&["tune", "--out", out], words].concat()).start().finish();
         assert!(refused.code != 0 && refused.stderr.contains(why), "{words:?}: {refused:?}");
     }
+    let nowhere = folder.path().join("none/tuning.toml");
+    let refused = han(&["tune", "--out", nowhere.to_str().unwrap()]).start().finish();
+    refused.expect(1, &["han tune: --out ", "/none: No such file or directory"]);
     fs::write(out, "version = 7\n").unwrap();
     han(&["tune", "--out", out]).start().finish().expect(1, &["line 1: version 7 is not known"]);
 }
