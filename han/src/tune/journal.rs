@@ -26,7 +26,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// An empty one, of the search that `title` tells from others.
+    /// An empty one, of the search that `title` tells from others, part by part with ", " between.
     #[must_use]
     pub fn new(title: &str) -> Self {
         Self { title: title.replace('\n', " "), entries: BTreeMap::new() }
@@ -73,7 +73,9 @@ impl Journal {
             return Err(format!("is no journal of an interrupted search: its first line is not {TITLE:?}"));
         };
         if title != self.title {
-            return Err(format!("is of another search: it has {title:?}, this one is {:?}", self.title));
+            let differ = title.split(", ").zip(self.title.split(", ")).find(|(its, own)| its != own);
+            let (its, own) = differ.unwrap_or((title, &self.title));
+            return Err(format!("is of another search: it has {its}, this one {own}"));
         }
         let whole = body.rfind('\n').map_or("", |end| &body[..end]);
         for (number, line) in whole.lines().enumerate() {
@@ -142,7 +144,9 @@ mod tests {
     fn what_is_no_journal_of_this_search_is_refused() {
         let resume = |text: &str| Journal::new("2 x 2").resume(text).unwrap_err();
         assert!(resume("").contains("first line"));
-        assert!(resume(&Journal::new("4 x 2").head()).contains("another search: it has \"4 x 2\""));
+        let other = Journal::new("2 nodes, --min 8, --quick true")
+            .resume(&Journal::new("2 nodes, --min 4, --quick true").head());
+        assert_eq!(other.unwrap_err(), "is of another search: it has --min 4, this one --min 8");
         assert!(resume(&(Journal::new("2 x 2").head() + "a = b\n")).contains("line 3: not understood"));
     }
 }

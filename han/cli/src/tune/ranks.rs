@@ -40,8 +40,16 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
     let methods = if args.compare { Method::NAMES.map(|(_, method)| method).to_vec() } else { vec![args.method] };
     let provider = context.provider().unwrap_or_default();
     let mut bench = Worker::new(world, &args.job.how, space.sizes.last().copied().unwrap_or(0), &space.segments)?;
-    let title =
-        format!("{} x {} over {provider}, {:?}, {:?}", nodes, space.ranks_per_node, space, args.job.how.alloc.name());
+    let names: Vec<&str> = args.collectives.iter().map(|collective| collective.name()).collect();
+    let title = format!(
+        "{nodes} nodes, {} ranks on each, provider {provider}, --collectives {}, --min {}, --max {}, --quick {}, --alloc {}",
+        space.ranks_per_node,
+        names.join(","),
+        bounds.0,
+        bounds.1,
+        args.quick,
+        args.job.how.alloc.name()
+    );
     if args.against_flat {
         let slower = against_flat(&mut bench, &space)?;
         drop(bench);
@@ -173,7 +181,7 @@ impl<'a> Worker<'a> {
         self.journal = Journal::new(title);
         let mut text = String::new();
         let read = if resumes && self.world.rank() == 0 && path.exists() {
-            read_text(&path).map(|known| text = known).map_err(Into::into)
+            read_text(&path).map(|known| text = known).map_err(|e| format!("{}: {e}", path.display()).into())
         } else {
             Ok(())
         };

@@ -130,9 +130,12 @@ fn an_interrupted_search_goes_on() {
     fs::remove_dir(&in_the_way).unwrap();
     tune(&out, &words).start().finish().expect(1, &["--resume goes on with it"]);
     let other = ["--min", "512", "--max", "4K", "--collectives", "bcast", "--resume"];
-    tune(&out, &other).start().finish().expect(1, &["is of another search"]);
-    // Half of what was measured, the last of it quicker than anything can be.
+    tune(&out, &other).start().finish().expect(1, &["it has --max 1024, this one --max 4096"]);
     let text = fs::read_to_string(&journal).unwrap();
+    fs::write(&journal, b"\xff\n").unwrap();
+    tune(&out, &[&words[..], &["--resume"]].concat()).start().finish().expect(1, &["tuning.toml.partial: "]);
+    fs::write(&journal, &text).unwrap();
+    // Half of what was measured, the last of it quicker than anything can be.
     let kept: Vec<&str> = text.lines().take(2 + (text.lines().count() - 2) / 2).collect();
     let (last, others) = kept.split_last().unwrap();
     let quick = last.split_once(" s: ").unwrap().0;
