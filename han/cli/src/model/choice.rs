@@ -30,6 +30,7 @@ pub(super) fn parse_policy(text: &str) -> std::result::Result<Policy, String> {
             let numbers = text.strip_prefix("event:").and_then(|numbers| numbers.split_once(',')).ok_or_else(wrong)?;
             match (numbers.0.parse(), numbers.1.parse()) {
                 (Ok(sends), Ok(recvs)) if 0 < sends && sends < recvs => Ok(Policy::EventDriven { sends, recvs }),
+                (Err(error), _) | (_, Err(error)) => Err(format!("`{text}`: {error}")),
                 _ => Err(format!("`{text}`: more receives than sends, and at least one send")),
             }
         }
@@ -68,5 +69,6 @@ mod tests {
         for text in ["", "events", "event:", "event:2", "event:0,1", "event:2,2"] {
             assert!(parse_policy(text).is_err(), "{text}");
         }
+        assert!(parse_policy("event:99999999999,999999999999").is_err_and(|error| error.contains("too large")));
     }
 }

@@ -34,10 +34,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "[COMMUNICATOR:]NUMBER", value_parser = parse_call, conflicts_with_all = ["from", "to"])]
     call: Option<(u64, u64)>,
     /// Only what comes after so many milliseconds
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = parse_ms)]
     from: Option<f64>,
     /// Only what comes before so many milliseconds
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = parse_ms)]
     to: Option<f64>,
 }
 
@@ -76,6 +76,11 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         write_file(path, &picture::draw(&traced, &spans, drawn, all.unwrap_or_default().begin_us))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn parse_ms(text: &str) -> std::result::Result<f64, String> {
+    let found = text.parse().ok().filter(|ms: &f64| ms.is_finite());
+    found.ok_or_else(|| format!("`{text}` is no number of milliseconds"))
 }
 
 fn parse_call(text: &str) -> std::result::Result<(u64, u64), String> {

@@ -170,5 +170,6 @@ fn what_is_no_trace_is_refused() {
     assert!(han_trace(&[name, "--call", "1000"]).unwrap_err().contains("no call 1000"));
     assert!(han_trace(&[name, "--call", "x"]).unwrap_err().contains("as 17 or 3:17"));
     assert!(han_trace(&[name, "--from", "5", "--to", "4"]).unwrap_err().contains("leave nothing"));
+    assert!(han_trace(&[name, "--from", "nan"]).unwrap_err().contains("no number of milliseconds"));
     assert!(han_trace(&[name, "--svg", "/no/such/folder/x.svg"]).unwrap_err().contains("cannot write"));
 }
