@@ -27,8 +27,8 @@ impl Spec {
                     range = Some((milliseconds(low)?, milliseconds(high)?));
                 }
                 "hz" => {
-                    let rate = value.parse().ok().filter(|&rate: &f64| rate.is_finite() && rate > 0.0);
-                    hz = Some(rate.ok_or_else(|| format!("`{value}` is no frequency above 0"))?);
+                    let rate = value.parse().ok().filter(|&rate: &f64| rate > 0.0 && rate <= MOST_HZ);
+                    hz = Some(rate.ok_or_else(|| format!("`{value}` is no frequency above 0, up to {MOST_HZ} Hz"))?);
                 }
                 _ => return Err(format!("there is no `{key}`; {USAGE}")),
             }
@@ -74,9 +74,14 @@ impl Spec {
 const USAGE: &str =
     "give rank=R,ms=MS with at=MS or hz=HZ or neither, or uniform=LOW..HIGHms,hz=HZ with or without rank=R";
 
+/// Delays that nobody waits for, and periods in which nothing is done, are mistakes.
+const MOST_MS: f64 = 60_000.0;
+/// See [`MOST_MS`].
+const MOST_HZ: f64 = 1e6;
+
 fn milliseconds(text: &str) -> Result<Seconds, String> {
-    let value = text.trim_end_matches("ms").parse().ok().filter(|&value: &f64| value.is_finite() && value >= 0.0);
-    value.map(|value| value * 1e-3).ok_or_else(|| format!("`{text}` is no time in milliseconds"))
+    let value = text.trim_end_matches("ms").parse().ok().filter(|value: &f64| (0.0..=MOST_MS).contains(value));
+    value.map(|value| value * 1e-3).ok_or_else(|| format!("`{text}` is no time of 0 to {MOST_MS} milliseconds"))
 }
 
 #[cfg(test)]
@@ -101,7 +106,7 @@ mod tests {
         for text in ["", "rank=6", "ms=1", "uniform=0..10ms", "uniform=10,hz=1", "rank=6,ms=1,at=1,hz=1", "loud=1"] {
             assert!(Spec::parse(text).is_err_and(|error| error.contains("rank=R,ms=MS")), "{text}");
         }
-        for text in ["rank=-1,ms=1", "rank=1,ms=-1", "rank=1,ms=1,hz=0"] {
+        for text in ["rank=-1,ms=1", "rank=1,ms=-1", "rank=1,ms=1,hz=0", "rank=1,ms=1e9", "rank=1,ms=0,hz=1e12"] {
             assert!(Spec::parse(text).is_err(), "{text}");
         }
     }
