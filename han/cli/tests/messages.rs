@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where a user's messages come from. The rest of `han-cli` prints reports, and its errors are about its arguments.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 13] = [
     "shm-core/src",
     "shm-core/reduce-kernels/src",
     "net-fabric/src",
@@ -17,11 +17,15 @@ const SOURCES: [&str; 9] = [
     "han/pmix-client/src",
     "han/capi/src",
     "han/cli/src/run",
+    "han/cli/src/trace",
+    "han/cli/src/tune",
+    "han/cli/src/limits",
+    "han/cli/src/bench",
     "han/mpi/src",
 ];
 
-/// Proofs, simulations, tests, what `han tune` and `han explain` say, and what only `han bench --limits` meets.
-const NOT_SHOWN: [&str; 14] = [
+/// Proofs, simulations, tests, what `han explain` says, and arguments of `han bench`.
+const NOT_SHOWN: [&str; 15] = [
     "/verify",
     "/model",
     "/algorithm",
@@ -32,8 +36,9 @@ const NOT_SHOWN: [&str; 14] = [
     "/check",
     "_test.rs",
     "copy/processes",
-    "sys/limits.rs",
-    "src/tune/",
+    "bench/args.rs",
+    "bench/noise",
+    "bench/stats.rs",
     "src/task/",
     "explain.rs",
 ];
