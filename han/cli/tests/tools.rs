@@ -155,6 +155,7 @@ fn bench_says_what_is_wrong() {
         (&["bench", "reduce", "-n", "2", "--dtype", "f32", "--op", "bxor"], "not defined"),
         (&["bench", "reduce", "-n", "2", "--root", "2"], "0 to 1"),
         (&["bench", "bcast", "-n", "2", "--min", "4194304G", "--max", "4194304G"], "no memory for buffers of 45035"),
+        (&["bench", "bcast", "--nodes", "2", "--overlap", "--min", "4194304G", "--max", "4194304G"], "no memory for"),
         (&["bench", "bcast", "-n", "2", "--min", "17179869183G", "--max", "17179869183G"], "no memory for buffers"),
     ] {
         let error = output(arguments).unwrap_err();

@@ -58,7 +58,7 @@ impl Space {
         let (nodes, ranks_per_node) = shape;
         let min = min.max(ELEMENT_BYTES);
         let powers = |from: usize, to: usize, shift: u32| {
-            std::iter::successors(Some(from), move |bytes| bytes.checked_shl(shift))
+            std::iter::successors(Some(from), move |bytes| bytes.checked_mul(1 << shift))
                 .take_while(move |&bytes| bytes <= to)
         };
         let (first, last, shift) = if is_quick { (32 << 10, 512 << 10, 2) } else { (16 << 10, 2 << 20, 1) };

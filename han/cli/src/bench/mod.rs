@@ -12,6 +12,7 @@ mod report;
 mod series;
 pub(crate) mod stats;
 
+use std::collections::TryReserveError;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -62,6 +63,18 @@ pub(crate) fn default_ranks(nodes: Option<u32>) -> usize {
         Some(nodes @ 2..) => 2 * nodes as usize,
         _ => allowed_cores().map_or(1, |cores| cores.len()),
     }
+}
+
+/// A buffer of `count` elements, where there may be no memory for it.
+pub(crate) fn filled(value: f32, count: usize) -> Result<Vec<f32>> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(count).map_err(|error| no_memory::<f32>(count, &error))?;
+    buffer.resize(count, value);
+    Ok(buffer)
+}
+
+fn no_memory<T>(count: usize, error: &TryReserveError) -> String {
+    format!("no memory for buffers of {} bytes: {error}", count.saturating_mul(size_of::<T>()))
 }
 
 /// Becomes the job (or, under a launcher, the rank) that measures; returns only with an error.

@@ -12,8 +12,8 @@ use han::task::Layout;
 use han::{Call, Collective, Communicator, Context, Operator, Request};
 use serde::Serialize;
 
-use super::Result;
 use super::stats::{bytes_text, median, time_text};
+use super::{Result, filled};
 use crate::output::stdout;
 
 /// Fewest iterations in a repeat.
@@ -144,7 +144,7 @@ impl Stage<'_> {
     /// Microseconds of each node's leader: across nodes, on the node, both.
     fn measure(&mut self, bytes: usize, plan: &Plan, own: usize, nodes: usize) -> Result<Vec<f64>> {
         let count = (bytes / size_of::<f32>()).max(1);
-        self.buffers = [vec![1.0; count], vec![1.0; count], vec![1.0; count]];
+        self.buffers = [filled(1.0, count)?, filled(1.0, count)?, filled(1.0, count)?];
         self.time(BOTH, 1)?;
         let once = [self.time(BOTH, 2)?.as_secs_f64()];
         let mut longest = once;

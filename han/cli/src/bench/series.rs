@@ -13,7 +13,7 @@ use shm_core::sys::limits::PageAligned;
 
 use super::pattern::{Cell, Patterns, zero};
 use super::stats::median;
-use super::{Collective, Memory, Result, Style};
+use super::{Collective, Memory, Result, Style, no_memory};
 use crate::limits;
 
 /// Fewest iterations in a repeat, however long one takes.
@@ -141,9 +141,9 @@ impl<T: Cell> Buffers<T> {
     fn new(communicator: &Communicator, plan: &Plan, count: usize) -> Result<Self> {
         let one = |_| -> Result<_> {
             Ok(match plan.memory {
-                Memory::Private => Buffer::Private(PageAligned::try_new(zero(), count).map_err(|error| {
-                    format!("no memory for buffers of {} bytes: {error}", count.saturating_mul(size_of::<T>()))
-                })?),
+                Memory::Private => {
+                    Buffer::Private(PageAligned::try_new(zero(), count).map_err(|error| no_memory::<T>(count, &error))?)
+                }
                 Memory::Shared => Buffer::Shared(communicator.alloc(count)?),
             })
         };

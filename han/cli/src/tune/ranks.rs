@@ -12,7 +12,7 @@ use han::{Call, Collective, Communicator, Context, Op, Operator, SharedVec};
 use shm_core::sys::clock::now_ns;
 
 use super::{Args, HowArgs, Result, bar, file, report};
-use crate::bench::Memory;
+use crate::bench::{Memory, filled};
 use crate::output::{stdout, write_file};
 
 /// Bounds of the iterations of one measurement.
@@ -138,7 +138,7 @@ enum Vector {
 impl Vector {
     fn new(communicator: &Communicator, memory: Memory, count: usize) -> Result<Self> {
         Ok(match memory {
-            Memory::Private => Self::Private(vec![0.0; count]),
+            Memory::Private => Self::Private(filled(0.0, count)?),
             Memory::Shared => Self::Shared(communicator.alloc(count)?),
         })
     }

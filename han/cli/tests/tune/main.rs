@@ -270,6 +270,10 @@ fn what_cannot_be_tuned_is_refused_before_it_starts() {
     let nowhere = folder.path().join("none/tuning.toml");
     let refused = han(&["tune", "--out", nowhere.to_str().unwrap()]).start().finish();
     refused.expect(1, &["han tune: --out ", "/none: No such file or directory"]);
+    for max in ["4194304G", "17179869183G"] {
+        let refused = tune(Path::new(out), &["--max", max]).start().finish();
+        refused.expect(1, &["no memory for buffers of "]);
+    }
     fs::write(out, "version = 7\n").unwrap();
     han(&["tune", "--out", out]).start().finish().expect(1, &["line 1: version 7 is not known"]);
 }
