@@ -212,8 +212,8 @@ typedef enum han_datatype {
     HAN_UINT16 = 5,
     HAN_UINT32 = 6,
     HAN_UINT64 = 7,
-    HAN_FLOAT16 = 8,         /* IEEE binary16; sums and products are accumulated in float */
-    HAN_BFLOAT16 = 9,        /* the upper half of a float; accumulated in float */
+    HAN_FLOAT16 = 8,         /* IEEE binary16; sums and products in float on a node, rounded between nodes */
+    HAN_BFLOAT16 = 9,        /* the upper half of a float; the same */
     HAN_FLOAT = 10,
     HAN_DOUBLE = 11,
     HAN_COMPLEX_FLOAT = 12,  /* float _Complex, std::complex<float> */
@@ -377,7 +377,9 @@ int han_free(void *pointer);
  * its parent writes later may show in the child. A child of a bare clone() is not protected so.
  *
  * HAN_ERR_ARG with the reason, and nothing has changed: a stack, a mapping of a file, memory that is
- * read-only, shared or not mapped, memory of han_malloc (which needs it not), a buffer that is registered.
+ * read-only, shared or not mapped, memory of han_malloc (which needs it not), a buffer that is registered;
+ * and while operations are under way, a buffer that begins or ends within a page, where a vector of theirs
+ * may be.
  * Where ranks cannot map memory it returns 0 and has no effect.
  */
 int han_register(void *pointer, size_t bytes);

@@ -5,7 +5,7 @@ use crate::transport::{Tag, Token};
 /// Which operation of which communicator it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Key {
-    /// The communicator: the same number on all of its ranks, unlike that of any other communicator that lives. A
+    /// The communicator: the same number on all of its ranks, unlike that of any other communicator of theirs that lives. A
     /// number may be used again after [`forget`](super::Engine::forget).
     pub communicator: u16,
     /// The operation's number on its communicator, the same on all of its ranks.
