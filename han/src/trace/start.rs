@@ -34,6 +34,8 @@ pub(crate) fn start(world: &mut Carrier, context: &Inner) -> Result<Option<Trace
     })?;
     if let Some(why) = trouble {
         let _ = own.map(|()| fs::remove_file(part_of(path, rank)));
+        // A rank that leaves with this error may be the end of the others: they have removed theirs by then.
+        world.run(Call::BARRIER, context)?;
         return Err(Error::Config(why));
     }
     let mut job = [0; JOB_BYTES];
