@@ -80,6 +80,12 @@ deps-launchers: ## install what check-launchers needs besides: Slurm
 build: deps ## release build of everything
 	$(CARGO) build --release --workspace
 
+# All at once: dependencies that only tests have may turn on features of others, and then a build without the tests
+# is another build, of everything.
+.PHONY: build-tests
+build-tests: deps
+	$(CARGO) build --release --workspace --lib --bins --tests
+
 # What is installed needs less than the workspace: no examples, no benchmarks.
 .PHONY: build-installed
 build-installed: deps
@@ -144,7 +150,7 @@ check-mpi: build ## MPI programs with and without libhan_mpi.so, with every MPI 
 # ---- checks ------------------------------------------------------------------------------------
 
 .PHONY: test
-test: build ## everything that .ci/run checks
+test: build-tests ## everything that .ci/run checks
 	$(MAKE) --no-print-directory test-format test-lint test-loom test-sanitize
 	$(MAKE) --no-print-directory test-workspace
 
@@ -163,9 +169,10 @@ test-lint: components ## clippy and rustdoc, warnings are errors
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps
 
+# More at a time than there are cores: most of them wait for processes that wait for each other.
 .PHONY: test-workspace
-test-workspace: build ## unit, process, C and Fortran tests
-	$(CARGO) test --release --workspace --no-fail-fast
+test-workspace: build-tests ## unit, process, C and Fortran tests
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --release --workspace --no-fail-fast
 
 # As root, or with HAN_TEST_NO_NETNS=1 without nodes and Slurm.
 .PHONY: check-launchers
