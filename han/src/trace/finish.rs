@@ -37,16 +37,23 @@ impl Trace {
         if let Err(error) = replace(&self.part, &[part::file(&self.card, &own).as_bytes()]) {
             self.note_trouble(&self.part, &error);
         }
-        world.run(Call::FINALIZE, context)?;
-        let whole = self.gather(own, world, context)?;
-        let mut written = [u8::from(whole.is_some_and(|parts| self.put_together(&parts)))];
-        bcast(world, context, &mut written, 0)?;
+        // Rank 0 may be reading it from now on: it stays as it is.
         self.is_finished.set(true);
-        if written[0] == 1 {
+        let is_whole = self.join(own, world, context).inspect_err(|_| self.is_finished.set(false))?;
+        if is_whole {
             let _ = fs::remove_file(&self.part);
             return Ok(None);
         }
         Ok(self.trouble.borrow_mut().take())
+    }
+
+    /// Makes one file of all ranks' last words; true on all if that has worked.
+    fn join(&self, own: Lines, world: &mut Carrier, context: &Inner) -> Result<bool> {
+        world.run(Call::FINALIZE, context)?;
+        let whole = self.gather(own, world, context)?;
+        let mut written = [u8::from(whole.is_some_and(|parts| self.put_together(&parts)))];
+        bcast(world, context, &mut written, 0)?;
+        Ok(written[0] == 1)
     }
 
     /// How this rank's times become those of rank 0.

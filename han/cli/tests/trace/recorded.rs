@@ -53,6 +53,13 @@ fn check_few(traced: &Traced, ranks: usize) {
 }
 
 #[test]
+fn the_last_word_of_a_rank_is_its_last() {
+    let (folder, file) = folder();
+    job(&["-n", "2"], "late", &file).finish().expect(0, &[]);
+    assert_eq!(names(&folder), ["trace.json"]);
+}
+
+#[test]
 fn a_job_on_one_node_becomes_one_file() {
     let (folder, file) = folder();
     // The remains of other jobs are replaced, or let be.

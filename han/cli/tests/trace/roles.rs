@@ -2,11 +2,12 @@
 
 use std::env;
 use std::path::Path;
-use std::process;
+use std::time::Duration;
+use std::{fs, process, thread};
 
 use han::{Context, Operator, Result, wait_all};
 
-use crate::harness::Job;
+use crate::harness::{Job, eventually};
 
 const ROLE: &str = "HAN_TEST_ROLE";
 
@@ -32,6 +33,7 @@ fn play_a_role() {
         "tasks" => tasks(),
         "stream" => stream(),
         "refused" => refused(),
+        "late" => late(),
         _ => panic!("no such role: {role}"),
     };
     if let Err(e) = played {
@@ -93,5 +95,20 @@ fn refused() -> Result<()> {
     let world = context.world();
     world.bcast(&mut [0_u8; 4], 99).unwrap_err();
     (0..20).try_for_each(|_| world.barrier())?;
+    context.finalize()
+}
+
+/// Rank 0 finds rank 1's part with its last word in it, lets it wait for longer than parts are written anew, and finds
+/// it unchanged.
+fn late() -> Result<()> {
+    let context = Context::init()?;
+    if context.world().rank() == 0 {
+        let part = env::var("HAN_TRACE").unwrap() + ".rank-1";
+        let read = || fs::read_to_string(&part).unwrap();
+        eventually("rank 1 has said its last", || read().contains("\"last\":true"));
+        let said = read();
+        thread::sleep(Duration::from_millis(2500));
+        assert_eq!(read(), said);
+    }
     context.finalize()
 }
