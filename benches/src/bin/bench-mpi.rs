@@ -1,15 +1,16 @@
 //! `bench-mpi`: one unmodified MPI program, `collbench`, with and without `libhan_mpi.so`, in turns.
 //!
-//! Each round runs the program alone, with the library, and against han itself, the order changing from round to round;
-//! what is printed are medians over rounds, and the ratio of the first two with its least and largest value.
+//! Each round runs the program alone, with the library, and as a program of han's own under the same launcher, the order
+//! changing from round to round; what is printed are medians over rounds, and the ratio of the first two with its least
+//! and largest value.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use benches::contestants::{self, Contestant, Job, Library, Places};
+use benches::contestants::{self, Job, Library, Places};
 use benches::job::{Style, Task, world};
 use benches::network::Network;
 use benches::table::{Table, bytes_text, median, us_text};
@@ -62,7 +63,7 @@ struct Args {
     testbed: PathBuf,
 }
 
-/// Who runs the program.
+/// Who carries out the collectives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Alone,
@@ -166,9 +167,9 @@ fn measure(
         let mut ways = WAYS;
         ways.rotate_left(round as usize % WAYS.len());
         for way in ways {
-            let contestant = contestants::usual(if way == Way::Native { Library::Han } else { library }, task, cores);
-            let Some(contestant) = contestant else { continue };
-            let job = job_of(places, &contestant, task, if way == Way::With { preload } else { "LD_PRELOAD=" });
+            let Some(contestant) = contestants::usual(library, task, cores) else { continue };
+            let program = places.programs.join(if way == Way::Native { Library::Han } else { library }.word());
+            let job = job_of(&program, task, if way == Way::With { preload } else { "LD_PRELOAD=" });
             let mut command = contestant.start(places, &job, cores, args.timeout);
             if let Some(testbed) = testbed {
                 testbed.enter(&mut command);
@@ -195,15 +196,14 @@ fn measure(
 }
 
 /// The program behind `env`, which sets one variable for it and not for its launcher.
-fn job_of(places: &Places, contestant: &Contestant, task: &Task, variable: &str) -> Job {
-    let program = places.programs.join(contestant.library.word());
+fn job_of(program: &Path, task: &Task, variable: &str) -> Job {
     let words = [variable.to_owned(), program.display().to_string()];
     let arguments = words.into_iter().chain(task.arguments("malloc")).collect();
     Job { ranks: task.ranks, network: task.network, program: "/usr/bin/env".into(), arguments }
 }
 
 fn table(times: &Times) -> String {
-    let mut table = Table::new(["", "bytes", "alone us", "with us", "ratio", "least", "largest", "han us", ""]);
+    let mut table = Table::new(["", "bytes", "alone us", "with us", "ratio", "least", "largest", "native us", ""]);
     for ((coll, bytes), ways) in times {
         let of = |way| ways.get(&way).map(|rounds| rounds.values().copied().collect::<Vec<_>>()).and_then(median);
         let ratios = ratios(ways);
