@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 
 use han::{Datatype, Operator};
 
-use crate::abi::{Abi, Kind, Word};
+use crate::abi::{Abi, Flavour, Kind, Word};
 use crate::derived::Derived;
 use crate::real::{SUCCESS, real};
 
@@ -49,6 +49,7 @@ impl Layout {
 /// The predefined datatypes by their handles.
 pub(crate) struct Datatypes {
     known: Table<Predefined>,
+    flavour: Flavour,
     /// `MPI_DATATYPE_NULL`.
     null: Word,
     derived: Derived,
@@ -63,7 +64,8 @@ struct Predefined {
 impl Datatypes {
     pub(crate) fn new(abi: &Abi) -> Self {
         let entry = |&(handle, kind): &(Word, Kind)| (handle, Predefined { kind, layout: OnceCell::new() });
-        Self { known: Table::new(abi.datatypes.iter().map(entry)), null: abi.datatype_null, derived: Derived::new(abi) }
+        let known = Table::new(abi.datatypes.iter().map(entry));
+        Self { known, flavour: abi.flavour, null: abi.datatype_null, derived: Derived::new(abi) }
     }
 
     /// Whether it is one of the MPI's own, which nobody can free.
@@ -76,7 +78,7 @@ impl Datatypes {
     pub(crate) fn layout(&self, handle: Word) -> Option<Layout> {
         match self.known.get(handle) {
             Some(known) => *known.layout.get_or_init(|| predefined(handle, known.kind)),
-            None if handle == self.null => None,
+            None if handle == self.null || !self.flavour.may_be_datatype(handle) => None,
             None => self.derived(handle),
         }
     }

@@ -115,6 +115,18 @@ impl Flavour {
         if self == Self::Mpich { register & 0xffff_ffff } else { register }
     }
 
+    /// Whether a handle may be a datatype's, as far as it says itself: the library, asked of another, calls the error
+    /// handler of `MPI_COMM_WORLD`.
+    pub(crate) fn may_be_datatype(self, handle: Word) -> bool {
+        match self {
+            // From the top, two bits that are zero in no object's, and four for the class.
+            Self::Mpich => handle >> 30 != 0 && handle >> 26 & 0xf == 3,
+            Self::OpenMpi => handle != 0,
+            // Predefined ones are numbers of ten bits, the first of which datatypes have for themselves.
+            Self::Standard => handle >> 9 == 1 || handle >> 12 != 0,
+        }
+    }
+
     /// Where the handle of that index is in an array of the program's.
     pub(crate) fn element(self, array: *mut Word, index: usize) -> *mut Word {
         let bytes = if self == Self::Mpich { size_of::<u32>() } else { size_of::<Word>() };
@@ -139,4 +151,20 @@ impl Abi {
 /// The addresses of those of the library's variables that exist.
 fn addresses<T: Copy>(names: &[(&CStr, T)]) -> Vec<(Word, T)> {
     names.iter().filter_map(|(name, what)| Some((variable(name)?, *what))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_of_datatypes_look_like_it() {
+        for (abi, made) in [(mpich::abi(), [0x8c00_0000, 0xcc00_0001]), (standard::abi(), [0x1000, 0x7f00_1234_5670])] {
+            let may = |handle| abi.flavour.may_be_datatype(handle);
+            assert!(abi.datatypes.iter().all(|&(handle, _)| may(handle)));
+            assert!(made.into_iter().all(may));
+            assert!(abi.operators.iter().all(|&(handle, _)| !may(handle)));
+            assert!(![0, abi.comm_world, abi.comm_null].into_iter().any(may));
+        }
+    }
 }
