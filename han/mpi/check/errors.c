@@ -112,6 +112,7 @@ int main(int argc, char **argv) {
     MPI_Comm copied;
     MPI_Comm_dup(MPI_COMM_WORLD, &copied);
     int value = 0;
+    for (int i = 0; i < 20; i++) MPI_Bcast(&value, 1, MPI_INT, 0, copied);
     TRY(MPI_Bcast(&value, 1, MPI_INT, ranks, copied));
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
     TRY(MPI_Bcast(&value, 1, MPI_DATATYPE_NULL, 0, copied));
