@@ -4,13 +4,15 @@
 //! checks; these modules decide who has a turn when, watch the state of the machine, and sum up:
 //! [`contestants`] knows the libraries and their settings, [`job`] starts one and reads its lines,
 //! [`network`] and [`testbed`] are the nodes that it may run on, [`machine`] watches, [`plan`] orders the turns, [`record`] keeps what was measured, [`ratios`]
-//! compares, [`applications`] are programs that use collectives, [`targets`] says what is behind, [`report`] and [`plot`] write.
+//! compares, [`applications`] are programs that use collectives, [`targets`] says what is behind, [`report`], [`overview`] and
+//! [`plot`] write.
 
 pub mod applications;
 pub mod contestants;
 pub mod job;
 pub mod machine;
 pub mod network;
+pub mod overview;
 pub mod plan;
 pub mod plot;
 pub mod ratios;

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::contestants::Library;
 use crate::machine::State;
 use crate::network::Network;
+use crate::overview;
 use crate::plot;
 use crate::ratios::{self, Group, Line, Series};
 use crate::record::Record;
@@ -49,6 +50,7 @@ pub fn markdown(record: &Record, groups: &BTreeMap<Group, Vec<Series>>, plots: &
         text += &format!("{}.\n", testbed::GROUPS_OFF);
     }
     text += &misses(record, groups);
+    text += &overview::markdown(groups);
     for (group, series) in groups {
         for han in series.iter().filter(|series| series.is_han()) {
             text += &format!("\n## {}, {}\n\n", group.name(), han.alloc);
@@ -183,7 +185,7 @@ mod tests {
         assert!(page.contains("Missed targets: 2 of 2 cells"), "{page}");
         assert!(page.contains("- mpich, bcast: gone"), "{page}");
         assert!(page.contains("## bcast, 2 ranks, osu, near, malloc"), "{page}");
-        let line = page.lines().find(|line| line.contains(" 64K ")).unwrap_or_default();
+        let line = page.lines().rfind(|line| line.contains(" 64K ")).unwrap_or_default();
         let cells: Vec<&str> = line.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
         assert_eq!(cells, ["64K", "0.100", "0.300", "-", "-", "3.00", "0.105", "mpich-rg", "1.05", "-"]);
     }
@@ -201,7 +203,8 @@ mod tests {
         let record = Record { cores: 2, cells, ..Record::default() };
         let page = markdown(&record, &ratios::groups(&record), &BTreeMap::new());
         assert!(page.contains("## bcast, 4 ranks on 4 nodes, 1 Gbit/s, osu, any state, malloc"), "{page}");
-        let rows = page
+        let (_, tables) = page.split_once("\n## bcast").expect("there is one");
+        let rows = tables
             .lines()
             .filter(|line| line.starts_with('|'))
             .map(|line| line.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>());
