@@ -12,6 +12,7 @@ use han::task::{Layout, Shape, figure};
 use han::{Collective, Config};
 use net_fabric::algorithm::Topology;
 use serde::Serialize;
+use shm_core::sys::affinity::allowed_cores;
 use shm_core::{Circumstances, Explanation, Question};
 
 use crate::bench::{Memory, default_ranks, parse_setting, stats::parse_bytes};
@@ -103,6 +104,7 @@ fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
     let places: Vec<usize> = (0..ranks).map(|rank| rank * nodes / ranks).collect();
     let (topology, layout) = (Topology::new(&[&places]), Layout::new(&places));
     let bytes = args.bytes.unwrap_or(0);
+    let cores = Cores::of(ranks, config)?;
     let question = OverNodes {
         collective: args.collective,
         count: bytes.div_ceil(ELEMENT_BYTES),
@@ -110,12 +112,13 @@ fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
         commutative: true,
         reproducible: config.settings.reproducible,
         root: 0,
-        shares_cores: config.settings.assume_own_cores == Some(false),
+        shares_cores: cores.are_shared,
         wire_mbit_s: None,
         layout: &layout,
         topology: Some(&topology),
     };
-    let choice = tuned::explain(&question, &config.inter, config.tuning.as_deref(), None);
+    let mut choice = tuned::explain(&question, &config.inter, config.tuning.as_deref(), None);
+    choice.points.push(cores.point());
     let points = &choice.points;
     let mut out = stdout();
     if args.json {
@@ -155,6 +158,32 @@ fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
         (false, _) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether ranks of several nodes share cores, and why.
+struct Cores {
+    are_shared: bool,
+    because: String,
+}
+
+impl Cores {
+    /// As in a job of `han run` here, which plays all nodes on this machine.
+    fn of(ranks: usize, config: &Config) -> Result<Self> {
+        let (are_shared, because) = match (config.settings.assume_own_cores, &config.settings.topology) {
+            (Some(own), _) => (!own, "the setting says so".to_owned()),
+            (None, Some(_)) => (false, "each node is a machine as described".to_owned()),
+            (None, None) => {
+                let cores = allowed_cores()?.len();
+                (ranks > cores, format!("this machine plays all nodes: {ranks} ranks, {cores} cores"))
+            }
+        };
+        Ok(Self { are_shared, because })
+    }
+
+    fn point(self) -> han::select::Point {
+        let value = if self.are_shared { "shared" } else { "own" }.to_owned();
+        han::select::Point { what: "core", value, because: self.because, change: "assume_own_cores" }
+    }
 }
 
 /// The object of `--json` for several nodes.

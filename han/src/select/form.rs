@@ -148,7 +148,9 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
             explain_inter(&question(collective, layout.nodes(), bytes.min(segment_bytes)), inter)
         }
     };
-    let back = explain_inter(&question(Collective::Bcast, layout.nodes(), bytes.min(segment_bytes)), inter).plan;
+    // The same tree both ways: what goes up and what comes down use each wire in opposite directions (section 5.3.2).
+    let same = Inter { algorithm: inter.algorithm.or(Some(selection.plan.algorithm)), ..*inter };
+    let back = explain_inter(&question(Collective::Bcast, layout.nodes(), bytes.min(segment_bytes)), &same).plan;
     let point = |what, value: String, because: &str, change| Point { what, value, because: because.to_owned(), change };
     let mut selection = selection;
     if let Some(algorithm) = selection.points.first_mut().filter(|_| in_order) {
@@ -206,6 +208,33 @@ fn form(over: &OverNodes<'_>, inter: &Inter) -> (Form, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_down_takes_the_tree_of_what_goes_up() {
+        let layout = Layout::new(&[0, 0, 1, 1, 2, 2, 3, 3]);
+        for (bytes, shares_cores) in [(8 << 10, true), (64 << 10, true), (128 << 10, false), (1 << 20, true)] {
+            let over = OverNodes {
+                collective: Collective::Allreduce,
+                count: 4 << 20,
+                element_bytes: 1,
+                commutative: true,
+                reproducible: false,
+                root: 0,
+                shares_cores,
+                wire_mbit_s: None,
+                layout: &layout,
+                topology: None,
+            };
+            let choice = explain(&over, &Inter { segment_bytes: Some(bytes), splits: true, ..Inter::default() });
+            assert_eq!(choice.inter.algorithm, choice.back.algorithm, "chunks of {bytes}");
+            let set = Inter {
+                splits: true,
+                algorithms: [Some(Algorithm::Tree(Tree::Chain)), None, None],
+                ..Inter::default()
+            };
+            assert_eq!(explain(&over, &set).back.algorithm, Algorithm::Tree(Tree::Chain));
+        }
+    }
 
     #[test]
     fn chunks_that_go_both_ways_on_a_slow_wire_are_short() {

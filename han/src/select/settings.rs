@@ -110,6 +110,16 @@ impl Inter {
         self.wire_mbit_s.map(|set| set as u64).or(told)
     }
 
+    /// What `others` set, and where they set nothing what these do.
+    #[must_use]
+    pub fn with(mut self, others: &Self) -> Self {
+        for (key, value) in crate::tune::assignments(others) {
+            let taken = self.set(key, &value);
+            debug_assert!(taken.is_ok(), "{taken:?}");
+        }
+        self
+    }
+
     /// Sets `key` to `value`.
     ///
     /// # Errors
@@ -224,6 +234,19 @@ mod tests {
         assert_eq!(inter.algorithm_of(Collective::Bcast), Some(Algorithm::Tree(Tree::Binomial)));
         assert_eq!(inter.algorithm_of(Collective::Allreduce), Some(Algorithm::Ring));
         assert_eq!([Collective::Reduce, Collective::Bcast].map(|of| inter.chunk_bytes_of(of)), [Some(4096), None]);
+    }
+
+    #[test]
+    fn what_others_leave_open_stays() {
+        let settings = |pairs: &[(&str, &str)]| {
+            let mut inter = Inter::default();
+            pairs.iter().for_each(|(key, value)| inter.set(key, value).unwrap());
+            inter
+        };
+        let own = settings(&[("wire_mbit_s", "1000"), ("inter_policy", "wait_all")]);
+        let others = settings(&[("inter_policy", "event_driven"), ("leaders", "2")]);
+        let both = settings(&[("wire_mbit_s", "1000"), ("inter_policy", "event_driven"), ("leaders", "2")]);
+        assert_eq!((own.with(&others), own.with(&Inter::default())), (both, own));
     }
 
     #[test]

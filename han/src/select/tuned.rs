@@ -54,12 +54,7 @@ fn find<'a>(
 }
 
 fn with(over: &OverNodes<'_>, inter: &Inter, found: &Found<'_>, path: &Path) -> Choice {
-    let mut merged = *inter;
-    for (key, value) in set(&found.point.settings) {
-        // The file's values have been checked when it was read.
-        let _ = merged.set(key, &value);
-    }
-    let mut choice = form::explain(over, &merged);
+    let mut choice = form::explain(over, &inter.with(&found.point.settings));
     for point in &mut choice.points {
         let is_open = inter.get(point.change).is_some_and(|value| value == "auto");
         let is_measured = found.point.settings.get(point.change).is_some_and(|value| value != "auto");

@@ -26,29 +26,32 @@ pub(super) fn against(space: &Space, case: Case, candidate: &Candidate) -> Optio
     if case.collective == Collective::Barrier {
         return None;
     }
-    if !has_tasks(family) {
-        let is_built_in = *family == Inter::default();
-        let rules = [
-            (is_built_in && space.ranks_per_node > 1, "what the rules choose is tried by its parts"),
-            (case.bytes > FLAT_BYTES && space.ranks_per_node > 1, "long vectors should not travel within a node"),
-        ];
-        return rules.into_iter().find(|(applies, _)| *applies).map(|(_, why)| why);
-    }
     let is = |key: &str, wanted: &str| family.get(key).is_some_and(|value| value == wanted);
     let chunk = segment.unwrap_or(case.bytes);
     let chunks = case.bytes / chunk.max(1);
     let algorithm = family.get("inter_algorithm").unwrap_or_default();
     let is_long = ["ring", "rabenseifner", "scatter-ring", "scatter-doubling"].contains(&algorithm.as_str());
-    let rules = [
+    let network = [
         (is("inter_policy", "wait_all"), "who need not wait for a round is never slower"),
-        (segment.is_none() && chunk > LONGEST_SINGLE, "the levels should overlap"),
-        (segment.is_some_and(|bytes| bytes < SHORTEST_SEGMENT), "a message's own cost counts"),
-        (segment.is_some() && !CHUNKS.contains(&chunks), "few chunks do not overlap, many only cost"),
         (is_long && chunk < LONG_BYTES, "steps count more than bytes"),
         (
             is("inter_algorithm", "recursive-doubling") && space.nodes > 2 && chunk > SHORT_BYTES,
             "bytes count more than steps",
         ),
+    ];
+    let first = |rules: &[(bool, &'static str)]| rules.iter().find(|(applies, _)| *applies).map(|(_, why)| *why);
+    if !has_tasks(family) {
+        let is_built_in = *family == Inter::default();
+        let within = [
+            (is_built_in, "what the rules choose is tried by its parts"),
+            (case.bytes > FLAT_BYTES, "long vectors should not travel within a node"),
+        ];
+        return first(if space.ranks_per_node > 1 { &within } else { &network });
+    }
+    let rules = [
+        (segment.is_none() && chunk > LONGEST_SINGLE, "the levels should overlap"),
+        (segment.is_some_and(|bytes| bytes < SHORTEST_SEGMENT), "a message's own cost counts"),
+        (segment.is_some() && !CHUNKS.contains(&chunks), "few chunks do not overlap, many only cost"),
         // As the dissertation has it: a chain has to be filled.
         (is("inter_algorithm", "chain") && space.nodes > 2 && chunks <= 8, "a chain needs more than eight chunks"),
         (value(family, "inter_chunk_bytes").is_some(), "chunks are pieces enough"),
@@ -58,5 +61,5 @@ pub(super) fn against(space: &Space, case: Case, candidate: &Candidate) -> Optio
             "either one leader keeps the network busy, or all are needed",
         ),
     ];
-    rules.into_iter().find(|(applies, _)| *applies).map(|(_, why)| why)
+    first(&network).or_else(|| first(&rules))
 }

@@ -13,8 +13,9 @@ use crate::select::Inter;
 
 /// Tasks of a run beside those while it fills and empties, at least: so many show what is stable.
 const STABLE_TASKS: usize = 5;
-/// Bytes of such a run, at least: what is sent first only fills the buffers of the network.
-const STABLE_BYTES: usize = 1 << 20;
+/// Bytes of such a run, at least: what is sent first only fills the buffers of the network, which the kernel lets grow
+/// to 4 MiB.
+const STABLE_BYTES: usize = 4 << 20;
 /// Everything is measured so often, with everything else between, and the best counts: so no disturbance decides.
 const TURNS: usize = 2;
 /// A single chunk is measured at lengths that are so many times each other.

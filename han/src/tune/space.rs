@@ -9,6 +9,8 @@ use crate::select::form::Form;
 
 /// Bytes of an element.
 pub(super) const ELEMENT_BYTES: usize = 4;
+/// Policies that are tried: those of the modules `nbc` and `adapt`.
+const POLICIES: [&str; 2] = ["wait_all", "event_driven"];
 /// More ranks than this are not compared schedule by schedule.
 const MOST_COMPARED: usize = 64;
 /// Schedules are compared for a vector of so many bytes in chunks of so many.
@@ -113,34 +115,42 @@ impl Space {
     /// All configurations but for the length of chunks.
     pub(super) fn families(&self, collective: Collective, by_rules: bool) -> Vec<Inter> {
         let flat = set(Inter::default(), "nodes_form", "flat");
+        let nodes: Vec<usize> = (0..self.ranks()).map(|rank| rank / self.ranks_per_node).collect();
+        let with_algorithms = |family: Inter| {
+            let algorithms = distinct(collective, self.ranks(), Some(&Topology::new(&[&nodes])));
+            algorithms.into_iter().map(move |name| set(family, "inter_algorithm", &name))
+        };
+        if self.ranks_per_node == 1 {
+            // Nothing but the network: what is searched of the leaders elsewhere is searched of all ranks.
+            let mut all = vec![flat];
+            multiply(&mut all, "inter_policy", &POLICIES);
+            multiply(&mut all, "inter_chunk_bytes", &self.pieces(collective));
+            return std::iter::once(Inter::default()).chain(all.into_iter().flat_map(with_algorithms)).collect();
+        }
         let mut families = vec![Inter::default(), flat];
         if self.all_flat && collective != Collective::Barrier && !by_rules {
-            let nodes: Vec<usize> = (0..self.ranks()).map(|rank| rank / self.ranks_per_node).collect();
-            let topology = Topology::new(&[&nodes]);
-            let algorithms = distinct(collective, self.ranks(), Some(&topology));
-            families.extend(algorithms.into_iter().map(|name| set(flat, "inter_algorithm", &name)));
+            families.extend(with_algorithms(flat));
         }
         let mut both = vec![set(Inter::default(), "nodes_form", "hierarchical")];
-        if self.ranks_per_node == 1 {
-            return families;
-        }
-        multiply(&mut both, "inter_policy", &["wait_all", "event_driven"]);
+        multiply(&mut both, "inter_policy", &POLICIES);
         if collective == Collective::Allreduce {
             multiply(&mut both, "leaders", &self.leaders());
             let split: Vec<Inter> = both.iter().map(|family| Inter { splits: true, ..*family }).collect();
             both.extend(split);
         }
-        let pieces: Vec<String> = self.pieces.iter().map(ToString::to_string).collect();
-        let pieces: Vec<&str> = ["auto"].into_iter().chain(pieces.iter().map(String::as_str)).collect();
-        if collective != Collective::Barrier {
-            multiply(&mut both, "inter_chunk_bytes", &pieces);
-        }
+        multiply(&mut both, "inter_chunk_bytes", &self.pieces(collective));
         for family in both {
             let across = if family.splits { Collective::Reduce } else { collective };
             let names = distinct(across, self.nodes, None);
             families.extend(names.into_iter().map(|name| set(family, "inter_algorithm", &name)));
         }
         families
+    }
+
+    /// Lengths of pieces: those of the built-in rules first.
+    fn pieces(&self, collective: Collective) -> Vec<String> {
+        let others: &[usize] = if collective == Collective::Barrier { &[] } else { &self.pieces };
+        std::iter::once("auto".to_owned()).chain(others.iter().map(ToString::to_string)).collect()
     }
 
     /// Numbers of leaders: doublings, and all.
@@ -238,6 +248,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn nodes_of_one_rank_have_all_of_the_network_to_search() {
+        let of = |is_quick, by_rules| {
+            let space = space(4, 1, is_quick);
+            let case = Case { collective: Collective::Allreduce, bytes: 1 << 20 };
+            let candidates = space.candidates(case, by_rules).into_iter();
+            candidates.map(|candidate| candidate.settings(case)).collect::<Vec<_>>()
+        };
+        let values = |candidates: &[Inter], key: &str| {
+            let values = candidates.iter().filter_map(|settings| settings.get(key));
+            values.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+        };
+        let all = of(false, false);
+        assert_eq!(values(&all, "inter_policy"), "auto event_driven wait_all");
+        assert_eq!(values(&all, "inter_chunk_bytes"), "65536 auto");
+        assert!(values(&all, "inter_algorithm").contains("rabenseifner") && values(&all, "nodes_form") == "auto flat");
+        assert_eq!(values(&of(true, false), "inter_chunk_bytes"), "auto");
+        let by_rules = of(false, true);
+        assert_eq!(values(&by_rules, "inter_policy"), "auto event_driven");
+        assert!(!values(&by_rules, "inter_algorithm").contains("recursive-doubling"));
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use han::files::read_text;
+use han::select::Inter;
 use han::tune::compare::{Row, compare};
 use han::tune::{Bench, Case, Entry, Journal, Measured, Method, Outcome, Point, Space, Work, search, works};
-use han::{Call, Collective, Communicator, Context, Op, Operator, SharedVec};
+use han::{Call, Collective, Communicator, Config, Context, Op, Operator, SharedVec};
 use shm_core::sys::clock::now_ns;
 
 use super::{Args, HowArgs, Result, bar, file, report};
@@ -42,13 +43,14 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
     let mut bench = Worker::new(world, &args.job.how, space.sizes.last().copied().unwrap_or(0), &space.segments)?;
     let names: Vec<&str> = args.collectives.iter().map(|collective| collective.name()).collect();
     let title = format!(
-        "{nodes} nodes, {} ranks on each, provider {provider}, --collectives {}, --min {}, --max {}, --quick {}, --alloc {}",
+        "{nodes} nodes, {} ranks on each, provider {provider}, --collectives {}, --min {}, --max {}, --quick {}, --alloc {}, HAN_SET={}",
         space.ranks_per_node,
         names.join(","),
         bounds.0,
         bounds.1,
         args.quick,
-        args.job.how.alloc.name()
+        args.job.how.alloc.name(),
+        std::env::var("HAN_SET").unwrap_or_default()
     );
     if args.against_flat {
         let slower = against_flat(&mut bench, &space)?;
@@ -114,7 +116,9 @@ fn against_flat(bench: &mut Worker<'_>, space: &Space) -> Result<bool> {
 pub(super) struct Worker<'a> {
     world: &'a Communicator,
     tuned: Communicator,
-    settings: Option<han::select::Inter>,
+    /// What is set of the job, which holds where a configuration leaves something open.
+    set: Inter,
+    settings: Option<Inter>,
     send: Vector,
     receive: Vector,
     nanoseconds: u64,
@@ -163,6 +167,7 @@ impl<'a> Worker<'a> {
         Ok(Self {
             world,
             tuned: world.dup()?,
+            set: Config::from_environment()?.inter,
             settings: None,
             send: Vector::new(world, how.alloc, count)?,
             receive: Vector::new(world, how.alloc, count)?,
@@ -245,7 +250,7 @@ impl<'a> Worker<'a> {
     fn go(&mut self, work: &Work) -> Result<Entry> {
         let began = now_ns();
         if self.settings != Some(work.settings) {
-            self.tuned.choose_by(Some(work.settings))?;
+            self.tuned.choose_by(Some(self.set.with(&work.settings)))?;
             self.settings = Some(work.settings);
         }
         self.once(work)?;

@@ -152,13 +152,21 @@ fn explain_names_the_algorithm_and_its_setting() {
     };
     let text = explain(&["allreduce", "1M", "-n", "8", "--nodes", "4"], "");
     assert!(text.contains("8 ranks on 4 nodes") && text.contains("inter_algorithm"), "{text}");
+    // This machine plays the nodes, as in a job of `han run`, unless the settings say otherwise.
+    let text = explain(&["allreduce", "8", "-n", "256", "--nodes", "256"], "");
+    assert!(text.contains("core is shared: this machine plays all nodes: 256 ranks, "), "{text}");
+    let text = explain(&["allreduce", "8", "-n", "256", "--nodes", "256"], "assume_own_cores=1");
+    assert!(text.contains("core is own: the setting says so"), "{text}");
     let text = explain(&["allreduce", "1M", "-n", "8", "--nodes", "4"], "inter_algorithm=rabenseifner");
     assert!(text.contains("nodes/rabenseifner") && text.contains("the setting says so"), "{text}");
-    let text = explain(&["reduce", "1M", "-n", "8", "--nodes", "4"], "nodes_form=flat");
+    let text = explain(&["reduce", "1M", "-n", "8", "--nodes", "4"], "nodes_form=flat,assume_own_cores=1");
     assert!(text.contains("net/chain") && text.contains("all over the network"), "{text}");
     let text = explain(&["allreduce", "8", "-n", "16", "--nodes", "4"], "inter_algorithm=nap");
     assert!(text.contains("net/nap") && text.contains("goes by the nodes itself"), "{text}");
-    let text = explain(&["allreduce", "8", "-n", "16", "--nodes", "4"], "inter_algorithm=nap,nodes_form=hierarchical");
+    let text = explain(
+        &["allreduce", "8", "-n", "16", "--nodes", "4"],
+        "inter_algorithm=nap,nodes_form=hierarchical,assume_own_cores=1",
+    );
     assert!(text.contains("nodes/recursive-doubling"), "{text}");
     let text = explain(&["bcast", "8", "--nodes", "4", "--json"], "inter_algorithm=ring");
     assert!(text.contains("\"nodes\":4") && text.contains("ring is set, but"), "{text}");

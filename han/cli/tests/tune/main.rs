@@ -105,6 +105,18 @@ fn a_search_writes_what_ranks_then_use() {
 }
 
 #[test]
+fn what_is_set_holds_while_measuring() {
+    let folder = tempfile::tempdir().unwrap();
+    let [out, trace] = ["tuning.toml", "trace.json"].map(|name| folder.path().join(name));
+    let words = ["--min", "16K", "--max", "16K", "--collectives", "bcast", "--set", "inter_bcast_algorithm=linear"];
+    let job = tune(&out, &words).env("HAN_TRACE", trace.to_str().unwrap());
+    job.start().finish().expect(0, &[]);
+    let trace = fs::read_to_string(trace).unwrap();
+    assert!(trace.contains("nodes/linear"), "nothing was measured");
+    assert!(!trace.contains("nodes/binomial") && !trace.contains("nodes/chain"), "others than what is set were");
+}
+
+#[test]
 fn tasks_are_measured_and_all_searches_compared() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("tuning.toml");
