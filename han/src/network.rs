@@ -10,6 +10,7 @@ use net_fabric::{FabricComm, Link, Patience, Ranks, Secret, Wait, Watch};
 use reduce_kernels::Signature;
 use shm_core::exchange::Exchange;
 use shm_core::job::Job;
+use shm_core::topo::Level;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -22,6 +23,8 @@ use crate::placing::Placing;
 pub(crate) struct Network {
     pub(crate) link: Rc<Link>,
     pub(crate) placing: Placing,
+    /// By rank: its socket, as a number that ranks of a node have in common if they are on one.
+    sockets: Vec<usize>,
     /// Whether ranks share cores somewhere; the same on all.
     pub(crate) shares_cores: bool,
     /// Megabits a second that the slowest node's wire carries, as far as the systems say; the same on all.
@@ -63,7 +66,8 @@ pub(crate) fn join(
         Ok((job, of_node))
     })?;
     let reads = if own_cores { OWN_CORE_READS } else { 1 };
-    let Connected { transport, provider, wire_mbit_s } = connect(exchange, &placing, config, reads)?;
+    let Connected { transport, provider, wire_mbit_s, sockets } =
+        connect(exchange, &placing, config, reads, socket(&job))?;
     let seconds = |seconds: f64| (seconds > 0.0).then(|| Duration::from_secs_f64(seconds));
     let watch = Watch {
         speak_after: seconds(config.settings.watchdog_s),
@@ -78,7 +82,7 @@ pub(crate) fn join(
         0,
         0,
         (0..exchange.size()).collect(),
-        Some(Topology::new(&[&placing.nodes])),
+        Some(Topology::new(&[&placing.nodes, &sockets])),
     )?;
     let world = Nodes::new(flat, &placing.nodes, of_node)?;
     Ok((
@@ -86,6 +90,7 @@ pub(crate) fn join(
         Network {
             link,
             placing,
+            sockets,
             shares_cores,
             wire_mbit_s,
             provider,
@@ -94,6 +99,12 @@ pub(crate) fn join(
         },
         world,
     ))
+}
+
+/// The lowest rank of this node that is on this rank's socket; 0 where that is not known.
+fn socket(job: &Job) -> usize {
+    let (hierarchy, own) = (job.hierarchy(), job.rank());
+    (0..hierarchy.size()).find(|&rank| hierarchy.distance(own, rank) <= Level::Socket).unwrap_or(0)
 }
 
 /// Writes down for `han status` what this rank waits for over the network.
@@ -108,11 +119,19 @@ struct Connected {
     transport: ofi::OfiTransport,
     provider: String,
     wire_mbit_s: Option<u64>,
+    /// By rank: its socket on its node.
+    sockets: Vec<usize>,
 }
 
-/// Opens this rank's endpoint and connects it to those of all ranks. Collective over `exchange`; an error of one
-/// rank is every rank's.
-fn connect(exchange: &mut dyn Exchange, placing: &Placing, config: &Config, reads: u32) -> Result<Connected> {
+/// Opens this rank's endpoint and connects it to those of all ranks, which are told its `socket`. Collective over
+/// `exchange`; an error of one rank is every rank's.
+fn connect(
+    exchange: &mut dyn Exchange,
+    placing: &Placing,
+    config: &Config,
+    reads: u32,
+    socket: usize,
+) -> Result<Connected> {
     let reach = if placing.one_host { ofi::Reach::Host } else { ofi::Reach::Network };
     let opened = ofi::open(&ofi::Config { providers: config.providers.clone(), reach, reads, ..Default::default() });
     let addresses = agree(exchange, opened.as_ref().map(ofi::Unconnected::address))?;
@@ -120,10 +139,15 @@ fn connect(exchange: &mut dyn Exchange, placing: &Placing, config: &Config, read
     let provider = opened.as_ref().map(ofi::Unconnected::provider).unwrap_or_default();
     let wire = opened.as_ref().ok().and_then(ofi::Unconnected::wire_mbit_s);
     let transport = opened.and_then(|unconnected| unconnected.connect(rank, &addresses));
-    let said = wire.map_or_else(Vec::new, |mbit_s| mbit_s.to_le_bytes().to_vec());
-    let wires = agree(exchange, transport.as_ref().map(|_| said))?;
-    let wires = wires.into_iter().filter_map(|said| said.try_into().ok().map(u64::from_le_bytes));
-    Ok(Connected { transport: transport?, provider, wire_mbit_s: wires.min() })
+    let own = [wire.unwrap_or(0), socket as u64].map(u64::to_le_bytes).concat();
+    let said = agree(exchange, transport.as_ref().map(|_| own))?;
+    let word = |place: usize| {
+        let words = said.iter().map(move |said| said.as_chunks().0.get(place).copied().map_or(0, u64::from_le_bytes));
+        words.collect::<Vec<u64>>()
+    };
+    let wire_mbit_s = word(0).into_iter().filter(|&mbit_s| mbit_s > 0).min();
+    let sockets = word(1).into_iter().map(|socket| usize::try_from(socket).unwrap_or(0)).collect();
+    Ok(Connected { transport: transport?, provider, wire_mbit_s, sockets })
 }
 
 /// Everybody's bytes, or the first rank's error.
@@ -212,8 +236,9 @@ impl Network {
 
     /// Where the ranks `world` are, for trees that follow it.
     pub(crate) fn topology(&self, world: &[usize]) -> Topology {
-        let nodes: Vec<usize> = world.iter().map(|&rank| self.placing.nodes[rank]).collect();
-        Topology::new(&[&nodes])
+        let [nodes, sockets] = [&self.placing.nodes, &self.sockets]
+            .map(|level| world.iter().map(|&rank| level[rank]).collect::<Vec<usize>>());
+        Topology::new(&[&nodes, &sockets])
     }
 
     /// Why nothing works any more, if the network is behind it.
@@ -225,7 +250,7 @@ impl Network {
     pub(crate) fn describe(&self, job: &Job, config: &Config) -> String {
         let Placing { nodes, here, .. } = &self.placing;
         format!(
-            "nodes: {} with {} ranks; this rank is one of {} on node {}\n\
+            "nodes: {} with {} ranks; this rank is one of {} on node {}, of which {} on its socket\n\
              network: {}\n\
              wire: {}\n\
              memory of the node: {}, {}\n\
@@ -235,6 +260,7 @@ impl Network {
             nodes.len(),
             here.len(),
             nodes[here[0]],
+            here.iter().filter(|&&rank| self.sockets[rank] == self.sockets[self.link.rank()]).count(),
             self.link.describe(),
             self.wire_mbit_s.map_or_else(
                 || "the system does not say what it carries".to_owned(),

@@ -46,9 +46,18 @@ fn so_they_do_whatever_is_set() {
         "inter_allreduce_algorithm=nap,inter_reduce_algorithm=topology-binomial",
         "segment_bytes=2048,leaders=9,inter_allreduce_algorithm=ir+ib",
         "segment_bytes=4096,inter_policy=wait_all,methods=cico",
+        "topology=pack:2 core:1,nodes_form=flat,inter_algorithm=topology-binomial",
     ] {
         check("short-model", ["4", "2"], None, set);
     }
+}
+
+#[test]
+fn trees_of_all_ranks_know_the_sockets_of_all_nodes() {
+    let hello = program("hello");
+    let job = Job::new(&[&options(&["8", "2"], None)[..], &["--", &hello]].concat());
+    let done = job.env("HAN_LOG", "info").env("HAN_SET", "topology=pack:2 core:2").finish();
+    done.expect(0, &["8 ranks; this rank is one of 4 on node 0, of which 2 on its socket"]);
 }
 
 #[test]
