@@ -50,6 +50,31 @@ fn algorithms_are_compared_with_one() {
 }
 
 #[test]
+fn tasks_of_both_levels_are_put_on_a_clock() {
+    let us = |arguments: &str| json(arguments)[0]["us"].as_f64().unwrap();
+    // One rank a node and one chunk: only what the leaders do.
+    let alone = "bcast --nodes 8 --bytes 64K --algorithm";
+    assert_eq!(us(&format!("{alone} nodes/binary")), us(&format!("{alone} binary")));
+    // Four ranks a node: that, and behind it a broadcast on the node from whichever local rank leads.
+    let both = us("bcast --nodes 8 --ppn 4 --bytes 64K --algorithm nodes/binary");
+    let on_node =
+        (0..4).map(|root| us(&format!("bcast --nodes 1 --ppn 4 --bytes 64K --algorithm binomial --root {root}")));
+    let then = both - us(&format!("{alone} binary"));
+    assert!(on_node.into_iter().any(|us| (us - then).abs() < 1e-6), "{both}");
+    // Chunks of both levels overlap.
+    let long = "allreduce --nodes 8 --ppn 4 --bytes 16M --algorithm nodes/chain+chain --segment";
+    assert!(us(&format!("{long} 256K")) < 0.8 * us(&format!("{long} 16M")));
+    for (words, why) in [
+        ("allreduce --algorithm nodes/foo", "there is no algorithm `foo`"),
+        ("bcast --algorithm nodes/chain --noise rank=0,ms=1", "algorithms of all ranks alone"),
+        ("bcast --nodes 4096 --ppn 8 --bytes 1G --algorithm nodes/chain", "longer chunks"),
+    ] {
+        let error = model(words).unwrap_err();
+        assert!(error.contains(why), "{words}: {error}");
+    }
+}
+
+#[test]
 fn a_table_says_what_could_not_be_simulated() {
     let text = model("allreduce --nodes 512 --ppn 8 --bytes 1M --algorithm rabenseifner,ring").unwrap();
     assert!(text.starts_with("allreduce on generic (max-rate), 8 ranks a node"), "{text}");

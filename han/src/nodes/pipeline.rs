@@ -13,11 +13,9 @@ use super::timed::Mark;
 use super::{Entry, Nodes};
 use crate::context::Inner;
 use crate::error::{Error, Result};
-use crate::task::{Kind, Stream, Task};
+use crate::task::{Kind, Stream, Task, WINDOW};
 use crate::trace::{CallName, Lane as Traced, Open, Trace, What};
 
-/// Tasks of a stream that are under way at a time.
-const WINDOW: usize = 4;
 /// Operations of a communicator that are under way at a time: later ones wait.
 const MOST_ACTIVE: usize = 8;
 /// Longest sleep in the network while memory is waited for, too.

@@ -1,5 +1,5 @@
 //! Collectives over several nodes as tasks (dissertation, section 5.3): a plan is data, which the pipeline carries out,
-//! and a checker plays.
+//! a simulator puts on a clock, a figure draws, and a checker plays.
 //!
 //! A vector is cut into chunks. To each belong a reduction on the nodes (`sr`), one across them (`ir`), a broadcast
 //! across them (`ib`) and one on the nodes (`sb`), or some of these; `ia`, an allreduce across, does the work of `ir` and
@@ -10,6 +10,7 @@ mod build;
 mod check;
 pub mod figure;
 mod layout;
+pub mod simulate;
 
 use std::fmt;
 use std::ops::Range;
@@ -17,6 +18,9 @@ use std::ops::Range;
 use reduce_kernels::{Collective, Place};
 
 pub use layout::Layout;
+
+/// Tasks of a stream that a rank has under way at a time.
+pub(crate) const WINDOW: usize = 4;
 
 /// What a task does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

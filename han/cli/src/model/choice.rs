@@ -1,5 +1,8 @@
 //! Names on the command line, and what they stand for.
 
+use std::fmt;
+use std::str::FromStr;
+
 use net_fabric::algorithm::{Algorithm, Collective, Shape};
 use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Model;
@@ -45,15 +48,59 @@ pub(super) fn policy_text(policy: Policy) -> String {
     }
 }
 
-/// The algorithms that were named, or all that do this.
-pub(super) fn algorithms(collective: Collective, names: &[String]) -> Result<Vec<Algorithm>> {
+/// How a collective is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By all ranks, by this algorithm.
+    Flat(Algorithm),
+    /// On both levels, by tasks, the leaders by this algorithm; what comes back by another one, if that is a task of its own.
+    Tasks(Algorithm, Option<Algorithm>),
+}
+
+/// What names of the latter begin with.
+const TASKS: &str = "nodes/";
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flat(algorithm) => algorithm.fmt(f),
+            Self::Tasks(across, None) => write!(f, "{TASKS}{across}"),
+            Self::Tasks(across, Some(back)) => write!(f, "{TASKS}{across}+{back}"),
+        }
+    }
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        let algorithm = |name: &str| name.parse::<Algorithm>();
+        let Some(across) = name.strip_prefix(TASKS) else { return Ok(Self::Flat(algorithm(name)?)) };
+        Ok(match across.split_once('+') {
+            None => Self::Tasks(algorithm(across)?, None),
+            Some((across, back)) => Self::Tasks(algorithm(across)?, Some(algorithm(back)?)),
+        })
+    }
+}
+
+/// The algorithms of all ranks among `ways`.
+pub(super) fn flat(ways: &[Way]) -> Result<Vec<Algorithm>> {
+    let algorithm = |way: &Way| match way {
+        Way::Flat(algorithm) => Ok(*algorithm),
+        Way::Tasks(..) => Err(format!("{way}: --noise and --verify look at algorithms of all ranks alone").into()),
+    };
+    ways.iter().map(algorithm).collect()
+}
+
+/// The ways that were named, or all algorithms that do this.
+pub(super) fn ways(collective: Collective, names: &[String]) -> Result<Vec<Way>> {
     if !names.is_empty() {
         return names.iter().map(|name| Ok(name.parse()?)).collect();
     }
     // What an algorithm is for does not depend on the ranks, but for the topology, which the simulation has.
     let topology = net_fabric::algorithm::Topology::new(&[&[0, 1]]);
     let shape = Shape { size: 2, bytes: 8, element_bytes: 8, topology: Some(&topology), ..Shape::default() };
-    Ok(Algorithm::all().filter(|algorithm| algorithm.applies(collective, &shape).is_ok()).collect())
+    Ok(Algorithm::all().filter(|algorithm| algorithm.applies(collective, &shape).is_ok()).map(Way::Flat).collect())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub(crate) mod noise;
 pub(crate) mod plot;
 mod report;
 pub(crate) mod study;
+mod tasks;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use net_fabric::transport::simulated::{Layout, Machine, Model, Noise};
 
 use crate::bench::stats::parse_bytes;
 use crate::tune::{HowArgs, validate};
+use choice::Way;
 use lists::{Counts, Sizes};
 use report::{Equation, Row};
 
@@ -44,7 +46,8 @@ pub(crate) struct Args {
     /// Lengths of the vector in bytes: 8, or 8,4K,1M, or 8..64K for all doublings
     #[arg(long, value_name = "B[,..]", value_parser = Sizes::parse, default_value = "8")]
     bytes: Sizes,
-    /// Algorithms, by name [default: all that do this]
+    /// Algorithms, by name [default: all that do this]; nodes/A for the tasks of both levels with A among leaders, nodes/A+B
+    /// for an allreduce whose ir is done by A and whose ib by B
     #[arg(long, value_name = "A[,..]", value_delimiter = ',')]
     algorithm: Vec<String>,
     /// Parameters of the machine: a file, or blue-waters, lassen or generic
@@ -59,6 +62,9 @@ pub(crate) struct Args {
     /// Bytes of a pipelined piece
     #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = parse_bytes)]
     chunk: usize,
+    /// Bytes of a chunk that goes through both levels, with nodes/A
+    #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = parse_bytes)]
+    segment: usize,
     /// Root of bcast and reduce
     #[arg(long, value_name = "R", default_value_t = 0)]
     root: usize,
@@ -95,17 +101,17 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if args.validate {
         return validated(args);
     }
-    let algorithms = choice::algorithms(args.collective, &args.algorithm)?;
+    let ways = choice::ways(args.collective, &args.algorithm)?;
     if let Some(extent) = args.verify {
-        return verify::main(args, extent, &algorithms);
+        return verify::main(args, extent, &choice::flat(&ways)?);
     }
     check(args)?;
     let machine = machine(args)?;
     if let Some(noise) = &args.noise {
-        study::compare(args, &machine, &algorithms, noise)?;
+        study::compare(args, &machine, &choice::flat(&ways)?, noise)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut rows = rows(args, &machine, &algorithms)?;
+    let mut rows = rows(args, &machine, &ways)?;
     if let Some(against) = &args.against {
         if !rows.iter().any(|row| row.algorithm == *against) {
             return Err(format!("--against {against}: name it with --algorithm too, beside those to compare").into());
@@ -180,19 +186,26 @@ fn case(args: &Args, algorithm: Algorithm, nodes: usize, bytes: usize) -> Result
 }
 
 /// All that was asked for, one after the other.
-fn rows(args: &Args, machine: &Machine, algorithms: &[Algorithm]) -> Result<Vec<Row>> {
+fn rows(args: &Args, machine: &Machine, ways: &[Way]) -> Result<Vec<Row>> {
     // A barrier has no bytes.
     let sizes = if args.collective == Collective::Barrier { &[0][..] } else { args.bytes.values() };
     let mut rows = Vec::new();
     for &nodes in args.nodes.values() {
         for &bytes in sizes {
-            for algorithm in algorithms {
-                let case = case(args, *algorithm, nodes, bytes)?;
-                let prediction = model::simulate(machine, &case);
+            for way in ways {
                 // What is refused is so for these sizes only: the others are still of interest.
-                let outcome = prediction.map_err(|error| error.to_string());
-                let equation = Terms::of(machine, case.layout, bytes).and_then(|terms| Equation::of(&case, &terms));
-                rows.push(Row { nodes, bytes, algorithm: algorithm.to_string(), outcome, equation, ratio: None });
+                let (outcome, equation) = match *way {
+                    Way::Flat(algorithm) => {
+                        let case = case(args, algorithm, nodes, bytes)?;
+                        let terms = Terms::of(machine, case.layout, bytes);
+                        let prediction = model::simulate(machine, &case).map_err(|error| error.to_string());
+                        (prediction, terms.and_then(|terms| Equation::of(&case, &terms)))
+                    }
+                    Way::Tasks(across, back) => {
+                        (tasks::simulate(machine, &case(args, across, nodes, bytes)?, back, args.segment), None)
+                    }
+                };
+                rows.push(Row { nodes, bytes, algorithm: way.to_string(), outcome, equation, ratio: None });
             }
         }
     }
