@@ -5,6 +5,9 @@
 use super::machine::Seconds;
 use crate::error::{Error, Result};
 
+/// Delays of two ranks that may follow each other before neither sleeps.
+const MOST_DELAYS: usize = 100_000;
+
 /// Who is delayed, when and for how long. A delayed rank neither begins nor notices anything and does not
 /// compute; messages that are already moving go on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,6 +97,20 @@ impl Noise {
         self.around(rank, at).0
     }
 
+    /// The first moment from `at` on in which both ranks run: one may fall asleep while the other still does. None if
+    /// they do not meet in so many delays that they hardly ever would.
+    pub(super) fn both_awake(&self, one: usize, other: usize, at: Seconds) -> Option<Seconds> {
+        let mut at = at;
+        for _ in 0..MOST_DELAYS {
+            let later = self.awake(other, self.awake(one, at));
+            if self.awake(one, later) <= later {
+                return Some(later);
+            }
+            at = later;
+        }
+        None
+    }
+
     /// When work of that length ends that the rank begins at `at`.
     pub(super) fn worked(&self, rank: usize, at: Seconds, work: Seconds) -> Seconds {
         let (mut at, mut left) = (at, work);
@@ -164,6 +181,34 @@ mod tests {
         close(noise.worked(2, 0.8, 0.4), 1.7);
         close(noise.worked(2, 0.2, 0.4), 0.6);
         close(noise.worked(2, 1.1, 0.4), 1.9);
+    }
+
+    #[test]
+    fn two_ranks_meet_when_neither_sleeps() {
+        let noise = Noise::Periodic { rank: None, low_s: 0.0, high_s: 0.8, period_s: 1.0, seed: 3 };
+        let mut again = 0;
+        for tenth in 0..2000 {
+            let at = f64::from(tenth) / 10.0;
+            let meet = noise.both_awake(0, 1, at).unwrap();
+            close(noise.awake(0, meet), meet);
+            close(noise.awake(1, meet), meet);
+            // No moment before it would do.
+            let mut before = at;
+            while before < meet - 1e-9 {
+                assert!(noise.awake(0, before) > before || noise.awake(1, before) > before, "{before} of {meet}");
+                before += 0.01;
+            }
+            again += usize::from(meet > noise.awake(0, at).max(noise.awake(1, at)));
+        }
+        assert!(again > 0, "none falls asleep while it waits");
+    }
+
+    #[test]
+    fn ranks_that_sleep_in_turns_never_meet() {
+        // For 0.9 of each second; a rank alone runs in the rest.
+        let noise = |rank| Noise::Periodic { rank, low_s: 0.9, high_s: 0.9, period_s: 1.0, seed: 5 };
+        assert!(noise(None).both_awake(0, 1, 0.0).is_none());
+        assert!(noise(Some(0)).both_awake(0, 1, 0.0).is_some());
     }
 
     #[test]

@@ -137,6 +137,25 @@ fn a_delayed_rank_notices_late_what_moves_without_it() {
 }
 
 #[test]
+fn a_rendezvous_begins_when_both_run() {
+    let mut fallen_asleep = 0;
+    for seed in 0..100 {
+        let noise = Noise::Periodic { rank: None, low_s: 0.0, high_s: 8e-3, period_s: 1e-2, seed };
+        let (mut simulation, mut ranks) = world(Model::Postal, 2, 1, noise);
+        send(&mut ranks[0], 1, 1, LARGE);
+        receive(&mut ranks[1], 0, 1, LARGE);
+        let mut begin = 0.0;
+        while let Some(rank) = [0, 1].into_iter().find(|&rank| noise.awake(rank, begin) > begin) {
+            begin = noise.awake(rank, begin);
+        }
+        let ends = [0, 1].map(|rank| noise.awake(rank, begin + 4e-6 + 2e-6));
+        assert_times(&run(&mut simulation, &mut ranks), &[(0, 1, ends[0]), (1, 101, ends[1])]);
+        fallen_asleep += usize::from(begin > noise.awake(0, 0.0).max(noise.awake(1, 0.0)));
+    }
+    assert!(fallen_asleep > 0, "no rank falls asleep while it waits for the other");
+}
+
+#[test]
 fn data_go_where_they_are_received() {
     let mut ranks = Simulated::world(machine(Model::MaxRate), Layout::new(2, 1).unwrap()).unwrap();
     let sent: Vec<u8> = (0..200).collect();

@@ -23,12 +23,13 @@ impl World {
         Some(None)
     }
 
-    /// The rendezvous: both sides have posted, and meet once both run.
+    /// The rendezvous: both sides have posted, and meet once both run. If they never do, nothing becomes of it.
     pub(super) fn agree(&mut self, index: usize, receive_at: Seconds) {
         let Some(message) = &self.messages[index] else { return };
-        let at = message.at.max(receive_at);
-        let at = self.noise.awake(message.from, at).max(self.noise.awake(message.to, at));
-        self.ready(index, at);
+        let posted = message.at.max(receive_at);
+        if let Some(at) = self.noise.both_awake(message.from, message.to, posted) {
+            self.ready(index, at);
+        }
     }
 
     pub(super) fn ready(&mut self, index: usize, at: Seconds) {
