@@ -1,6 +1,8 @@
 //! Simulated collectives beside closed forms, and the shapes of published figures.
 #![allow(clippy::unwrap_used)]
 
+use std::ops::RangeInclusive;
+
 use net_fabric::algorithm::{Algorithm, Collective, Tree, Within};
 use net_fabric::engine::Policy;
 use net_fabric::model::closed::Terms;
@@ -133,31 +135,37 @@ fn figures_10_and_13_have_their_shapes() {
     }
 }
 
-/// Where the second curve falls below the first, in bytes; both are given in microseconds or the like.
-fn crossover(first: impl Fn(usize) -> f64, second: impl Fn(usize) -> f64) -> usize {
-    let (mut low, mut high) = (8, 1 << 20);
-    while high - low > 8 {
-        let middle = (low + high) / 16 * 8;
-        if first(middle) < second(middle) { low = middle } else { high = middle }
+/// For which lengths up to 16 KiB the first is quicker than the second.
+fn wins(first: impl Fn(usize) -> f64, second: impl Fn(usize) -> f64) -> Vec<RangeInclusive<usize>> {
+    let mut runs: Vec<RangeInclusive<usize>> = Vec::new();
+    for bytes in (1..=16384).filter(|&bytes| first(bytes) < second(bytes)) {
+        match runs.last_mut() {
+            Some(run) if run.end() + 1 == bytes => *run = *run.start()..=bytes,
+            _ => runs.push(bytes..=bytes),
+        }
     }
-    high
+    runs
 }
 
 /// Figures 11 and 15, 32,768 ranks: the node-aware way is best for small vectors; the injection limit of the nodes makes
-/// it lose to the leaders' way for large ones, and recursive doubling earlier. By the equations as printed that is
-/// between 2 and 4 KiB, as in the paper; `docs/models.md` shows why the schedule that is simulated wins up to 9 KB.
+/// it lose to the leaders' way for large ones, and recursive doubling earlier. By equations 5 and 6 that is between 2
+/// and 4 KiB, as in the paper, if steps are whole, and at 4.5 KB as printed. These two, which count no bcast, have it
+/// lose once more, at the end of the short protocol. `docs/models.md` shows why the schedule that is simulated wins up
+/// to 9 KB.
 #[test]
 fn figures_11_and_15_have_their_shapes() {
     let machine = Machine::shipped("blue-waters").unwrap();
     let terms = |bytes| Terms::of(&machine, Layout::new(2048, 16).unwrap(), bytes).unwrap();
-    let printed = crossover(|bytes| terms(bytes).node_aware(), |bytes| terms(bytes).smp());
-    assert!((2048..=4096).contains(&printed), "equations 5 and 6 cross at {printed} bytes");
-    let with_bcast =
-        crossover(|bytes| terms(bytes).node_aware(), |bytes| terms(bytes).smp() + terms(bytes).local_bcast());
-    assert!((printed..2 * printed).contains(&with_bcast), "with the bcast at {with_bcast} bytes");
-    let built =
-        crossover(|bytes| terms(bytes).node_aware_as_built(), |bytes| terms(bytes).smp() + terms(bytes).local_bcast());
-    assert!((with_bcast..=10_000).contains(&built), "as it is built at {built} bytes");
+    let (leaders, with_bcast) = (|bytes| terms(bytes).smp(), |bytes| terms(bytes).smp() + terms(bytes).local_bcast());
+    let (whole, printed) = (|bytes| terms(bytes).node_aware(), |bytes| terms(bytes).node_aware_as_printed());
+    let built = |bytes| terms(bytes).node_aware_as_built();
+    assert_eq!(wins(whole, leaders), [1..=288, 500..=3853]);
+    assert_eq!(wins(printed, leaders), [1..=321, 500..=4518]);
+    assert_eq!(wins(whole, with_bcast), [1..=5923]);
+    assert_eq!(wins(printed, with_bcast), [1..=7255]);
+    assert_eq!(wins(built, with_bcast), [1..=9006]);
+    // Recursive doubling loses to the leaders before.
+    assert_eq!(wins(|bytes| terms(bytes).recursive_doubling(), with_bcast), [1..=224]);
 
     let [doubling, leaders, node_aware] = three_ways(&machine, 2048, 8);
     let lead = leaders / node_aware;
@@ -169,9 +177,6 @@ fn figures_11_and_15_have_their_shapes() {
     let [doubling, leaders, node_aware] = three_ways(&machine, 256, 4096);
     assert!(node_aware < leaders && leaders < doubling, "4 KiB: {doubling}, {leaders}, {node_aware}");
     assert!(leaders / node_aware < lead, "{lead}, {leaders}, {node_aware}");
-    // Recursive doubling has lost to the leaders before.
-    let early = crossover(|bytes| terms(bytes).recursive_doubling(), |bytes| terms(bytes).smp());
-    assert!(early < 256, "{early}");
 }
 
 /// Figures 3.5 and 3.6 of the dissertation.

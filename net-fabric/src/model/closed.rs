@@ -72,10 +72,22 @@ impl Terms {
     }
 
     /// Equation 6: node-aware parallel allreduce, all ranks of a node exchange with as many nodes in each of
-    /// log<sub>ppn</sub>(n) steps, rounded up; between them the node's ranks double. NaN with one rank a node.
+    /// log<sub>ppn</sub>(n) steps; between them the node's ranks double. The equation takes that logarithm as it is; here
+    /// it is rounded up, as the authors' script for the figures has it, because there is no part of a step. NaN with
+    /// one rank a node.
     #[must_use]
     pub fn node_aware(&self) -> Seconds {
-        let exchanges = self.exchanges();
+        self.node_aware_in(self.exchanges())
+    }
+
+    /// Equation 6 as printed, with a broken number of steps where n is no power of ppn. NaN with one rank a node.
+    #[must_use]
+    pub fn node_aware_as_printed(&self) -> Seconds {
+        self.node_aware_in(self.exponent())
+    }
+
+    /// Equation 6 with so many steps between nodes.
+    fn node_aware_in(&self, exchanges: f64) -> Seconds {
         self.local_message() * self.steps()
             + self.network_message(self.ranks_per_node) * exchanges
             + self.reductions(self.steps() + exchanges)
@@ -99,12 +111,14 @@ impl Terms {
 
     /// log<sub>ppn</sub>(n), rounded up.
     fn exchanges(&self) -> f64 {
-        if self.ranks_per_node > 1.0 {
-            // A hair less, so that a rounded whole logarithm does not become one step more.
-            (self.nodes.ln() / self.ranks_per_node.ln() - 1e-9).ceil().max(0.0)
-        } else {
-            f64::NAN
-        }
+        let exponent = self.exponent();
+        // A hair less, so that a rounded whole logarithm does not become one step more.
+        if exponent.is_nan() { exponent } else { (exponent - 1e-9).ceil().max(0.0) }
+    }
+
+    /// log<sub>ppn</sub>(n).
+    fn exponent(&self) -> f64 {
+        if self.ranks_per_node > 1.0 { self.nodes.ln() / self.ranks_per_node.ln() } else { f64::NAN }
     }
 
     fn steps(&self) -> f64 {

@@ -37,7 +37,7 @@ impl Equation {
             Algorithm::RecursiveDoubling => Some(Self { name: "equation 4", seconds: terms.recursive_doubling() }),
             Algorithm::Smp => Some(Self { name: "equation 5 and bcast", seconds: terms.smp() + terms.local_bcast() }),
             Algorithm::Nap if layout.ranks_per_node > 1 => {
-                Some(Self { name: "equation 6", seconds: terms.node_aware() })
+                Some(Self { name: "equation 6, whole steps", seconds: terms.node_aware() })
             }
             _ => None,
         }
