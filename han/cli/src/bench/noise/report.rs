@@ -21,6 +21,7 @@ struct Line<'a> {
     policy: &'static str,
     choice: &'a str,
     operations: usize,
+    left_out: usize,
     us_quiet_median: f64,
     us_quiet_mean: f64,
     us_noisy_min: f64,
@@ -34,7 +35,7 @@ struct Line<'a> {
     us_ranks_noisy: Vec<f64>,
 }
 
-/// A pair whose quiet operation took so many times as long as they usually do is left out.
+/// A pair whose quiet operation took so many times as long as they usually do is left out of everything.
 const TOO_SLOW: f64 = 3.0;
 
 fn mean(values: &[f64]) -> f64 {
@@ -43,29 +44,35 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / count
 }
 
-/// The time of each operation: that of its slowest rank.
-fn slowest(operations: &[Vec<f64>]) -> Vec<f64> {
-    operations.iter().map(|ranks| ranks.iter().copied().fold(0.0, f64::max)).collect()
+/// The time of an operation: that of its slowest rank.
+fn slowest(ranks: &[f64]) -> f64 {
+    ranks.iter().copied().fold(0.0, f64::max)
 }
 
 /// The middle time of each rank.
-fn by_rank(operations: &[Vec<f64>]) -> Vec<Seconds> {
-    let ranks = operations.first().map_or(0, Vec::len);
+fn by_rank(operations: &[&[f64]]) -> Vec<Seconds> {
+    let ranks = operations.first().map_or(0, |times| times.len());
     (0..ranks).map(|rank| median(&operations.iter().map(|times| times[rank]).collect::<Vec<_>>())).collect()
+}
+
+/// The pairs of a quiet and a noisy operation that count: one that is not even quick without delays was disturbed by
+/// something else.
+fn undisturbed(measured: &Measured) -> (Vec<&[f64]>, Vec<&[f64]>) {
+    let bound = TOO_SLOW * median(&measured.quiet.iter().map(|ranks| slowest(ranks)).collect::<Vec<_>>());
+    let pairs = measured.quiet.iter().map(Vec::as_slice).zip(measured.noisy.iter().map(Vec::as_slice));
+    pairs.filter(|(quiet, _)| slowest(quiet) <= bound).unzip()
 }
 
 /// A policy's line, and what is drawn of it.
 fn digest<'a>(args: &Args, spec: Spec, name: &'static str, measured: &'a Measured) -> (Line<'a>, Outcome) {
-    let (quiet, mut noisy) = (slowest(&measured.quiet), slowest(&measured.noisy));
-    // Who is not even quick without delays was disturbed by something else.
-    let bound = TOO_SLOW * median(&quiet);
-    let pairs = quiet.iter().zip(&noisy).filter(|(quiet, _)| **quiet <= bound);
-    let (usual, lost): (Vec<f64>, Vec<f64>) = pairs.map(|(quiet, noisy)| (*quiet, noisy - quiet)).unzip();
+    let (quiet, noisy) = undisturbed(measured);
+    let (ranks_quiet, ranks_noisy) = (by_rank(&quiet), by_rank(&noisy));
+    let [quiet, mut noisy] = [quiet, noisy].map(|times| times.into_iter().map(slowest).collect::<Vec<_>>());
+    let lost: Vec<_> = quiet.iter().zip(&noisy).map(|(quiet, noisy)| noisy - quiet).collect();
     noisy.sort_by(f64::total_cmp);
-    let (ranks_quiet, ranks_noisy) = (by_rank(&measured.quiet), by_rank(&measured.noisy));
     // A delay that is the same in every operation shows in the middle one; drawn ones need the mean.
     let typical = |values: &[f64]| if spec.is_once() { median(values) } else { mean(values) };
-    let (lost, usual) = (typical(&lost), typical(&usual));
+    let (lost, usual) = (typical(&lost), typical(&quiet));
     let late = |length: Seconds| {
         let delays = ranks_quiet.iter().zip(&ranks_noisy).map(|(quiet, noisy)| noisy - quiet);
         delays.filter(|delay| *delay > length / 2.0).count()
@@ -77,7 +84,8 @@ fn digest<'a>(args: &Args, spec: Spec, name: &'static str, measured: &'a Measure
         ranks: ranks_quiet.len(),
         policy: name,
         choice: &measured.choice,
-        operations: noisy.len(),
+        operations: measured.quiet.len(),
+        left_out: measured.quiet.len() - noisy.len(),
         us_quiet_median: median(&quiet) * 1e6,
         us_quiet_mean: mean(&quiet) * 1e6,
         us_noisy_min: noisy.first().copied().unwrap_or(0.0) * 1e6,
@@ -142,6 +150,13 @@ fn print(args: &Args, lines: &[Line<'_>]) -> Result<()> {
     }
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     writeln!(out, "{table}")?;
+    for line in lines.iter().filter(|line| line.left_out > 0) {
+        writeln!(
+            out,
+            "- {}: pairs left out, as their operation without delays took more than {TOO_SLOW} times as long as usual: {}",
+            line.policy, line.left_out
+        )?;
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if *ranks > cores {
         writeln!(
@@ -152,4 +167,24 @@ fn print(args: &Args, lines: &[Line<'_>]) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disturbed_pair_is_left_out_of_everything() {
+        // Two ranks; of the third pair the quiet operation was disturbed, of the fourth the noisy one.
+        let measured = Measured {
+            policy: net_fabric::engine::Policy::Blocking,
+            choice: String::new(),
+            quiet: vec![vec![1.0, 2.0], vec![2.0, 1.0], vec![1.0, 7.0], vec![2.0, 2.0]],
+            noisy: vec![vec![4.0, 3.0], vec![4.0, 3.0], vec![90.0, 80.0], vec![60.0, 1.0]],
+        };
+        let (quiet, noisy) = undisturbed(&measured);
+        assert_eq!(quiet, [[1.0, 2.0], [2.0, 1.0], [2.0, 2.0]]);
+        assert_eq!(noisy, [[4.0, 3.0], [4.0, 3.0], [60.0, 1.0]]);
+        assert_eq!((by_rank(&quiet), by_rank(&noisy)), (vec![2.0, 2.0], vec![4.0, 3.0]));
+    }
 }
