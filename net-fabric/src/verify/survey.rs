@@ -231,12 +231,18 @@ pub(super) fn shapes<'a>(
     (size, root, chunks): (usize, usize, usize),
     topology: &'a Topology,
 ) -> impl Iterator<Item = Shape<'a>> {
-    let whole = matches!(
-        algorithm,
-        Algorithm::Tree(_) | Algorithm::RecursiveDoubling | Algorithm::Nap | Algorithm::Dissemination
-    );
+    let blocks = match algorithm {
+        Algorithm::Tree(_)
+        | Algorithm::RecursiveDoubling
+        | Algorithm::Smp
+        | Algorithm::Nap
+        | Algorithm::Dissemination => 1,
+        // Each slice is cut once more, for the nodes.
+        Algorithm::Leaders(leaders) => topology.nodes().len() * topology.least_node().min(leaders as usize),
+        Algorithm::ScatterRing | Algorithm::ScatterDoubling | Algorithm::Ring | Algorithm::Rabenseifner => size,
+    };
     // Chunks of two elements, of which the last has one. Of blocks, the last ones have an element less.
-    let elements = if whole { 2 * chunks - 1 } else { size * (2 * chunks - 1) - size / 3 };
+    let elements = blocks * (2 * chunks - 1) - blocks / 3;
     let elements = if collective == Collective::Barrier { 0 } else { elements };
     let shape = Shape {
         rank: 0,

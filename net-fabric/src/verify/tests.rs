@@ -41,6 +41,29 @@ fn what_is_proved_ends_with_the_right_results_under_every_policy() {
     }
 }
 
+#[test]
+fn as_many_chunks_are_proved_as_the_survey_says() {
+    // Nodes have 6 ranks, of which the last sends each chunk once to whom it sends first.
+    for (algorithm, size) in [
+        (Algorithm::RecursiveDoubling, 6),
+        (Algorithm::Smp, 6),
+        (Algorithm::Smp, 7),
+        (Algorithm::Leaders(2), 6),
+        (Algorithm::Leaders(4), 6),
+    ] {
+        let topology = places(size);
+        for chunks in 1..=5 {
+            for shape in shapes(Collective::Allreduce, algorithm, (size, 0, chunks), &topology) {
+                let schedule = &build(Collective::Allreduce, algorithm, &shape)[5];
+                let to = |step: Step<'_>| if let Action::Send { peer, .. } = step.action { Some(peer) } else { None };
+                let sends: Vec<u32> = schedule.steps().filter_map(to).collect();
+                let first = sends.iter().filter(|peer| **peer == sends[0]).count();
+                assert_eq!(first, chunks, "{algorithm}, {size} ranks: {sends:?}");
+            }
+        }
+    }
+}
+
 /// One rank's schedule, taken apart.
 #[derive(Clone)]
 struct Part {
