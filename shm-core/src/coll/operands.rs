@@ -30,10 +30,10 @@ struct Reached {
 pub(crate) struct Operands {
     /// This rank's own are reached where they are.
     own: bool,
-    /// So they are, and all peers map them: what this rank has told of it, as vectors may be registered meanwhile.
+    /// So they are, and all peers map them: what this rank has told of it.
     own_are_mapped: bool,
-    /// As long as the kernel copies this rank's own.
-    _lent: Option<Lent>,
+    /// As long as the kernel copies this rank's own, from when they are told of.
+    lent: Option<Lent>,
     /// By rank; `None` for what goes through cells.
     reached: Vec<Option<Reached>>,
     /// One is not `None`.
@@ -62,19 +62,18 @@ impl Operands {
     /// Decides where this rank's vectors lie. `may_reach`: peers can work on them where they are without
     /// seeing one overwritten too early.
     pub(crate) fn new(ring: &Ring, call: &Call<'_>, may_reach: bool) -> Self {
-        Self::own(ring, call, may_reach && can_be_reached(ring, call), true)
+        Self::own(may_reach && can_be_reached(ring, call), true)
     }
 
     /// All ranks' vectors are reached where they are. `stays`: this rank does nothing else before the operation has
     /// completed.
-    pub(crate) fn all_lent(ring: &Ring, call: &Call<'_>, stays: bool) -> Self {
-        Self::own(ring, call, true, stays)
+    pub(crate) fn all_lent(stays: bool) -> Self {
+        Self::own(true, stays)
     }
 
-    fn own(ring: &Ring, call: &Call<'_>, own: bool, all_stay: bool) -> Self {
-        let own_are_mapped = own && are_mapped(ring, call);
-        let lent = (own && !own_are_mapped).then(|| ring.job().reach().lend());
-        Self { own, own_are_mapped, _lent: lent, reached: Vec::new(), any: false, all_stay, fetched: Vec::new() }
+    fn own(own: bool, all_stay: bool) -> Self {
+        let (reached, fetched) = (Vec::new(), Vec::new());
+        Self { own, own_are_mapped: false, lent: None, reached, any: false, all_stay, fetched }
     }
 
     /// True if no rank that has told does anything else before the operation has completed.
@@ -87,18 +86,22 @@ impl Operands {
         self.own
     }
 
-    /// Puts the news beside this rank's flag of `span`, the first of the operation.
-    pub(crate) fn tell(&self, ring: &Ring, call: &Call<'_>, span: Span) {
+    /// Puts the news beside this rank's flag of `span`, the first of the operation. What peers conclude from it this rank
+    /// concludes from the same words, as vectors may have been registered since the operation began.
+    pub(crate) fn tell(&mut self, ring: &Ring, call: &Call<'_>, span: Span) {
         let mut words = [0_u64; NEWS_WORDS];
         let mut used = 1;
         words[0] = IN_CELLS;
         if self.own {
             let reach = ring.job().reach();
             words[0] = if self.all_stay { REACHABLE } else { REACHABLE | WANDERS };
-            let (send, recv) = words[1..].split_at_mut(Described::WORDS);
-            send.copy_from_slice(&reach.describe(call.send, call.bytes()).to_words());
-            if call.receives(ring.rank()) {
-                recv.copy_from_slice(&reach.describe(call.recv, call.bytes()).to_words());
+            let (send, recv) = described(ring, call);
+            self.own_are_mapped = all_map(ring, &send, recv.as_ref());
+            self.lent = (!self.own_are_mapped).then(|| reach.lend());
+            let (send_words, recv_words) = words[1..].split_at_mut(Described::WORDS);
+            send_words.copy_from_slice(&send.to_words());
+            if let Some(recv) = recv {
+                recv_words.copy_from_slice(&recv.to_words());
             }
             used = NEWS_WORDS;
         }
@@ -130,7 +133,7 @@ impl Operands {
         let in_place = send == recv;
         let send = Described::from_words(send);
         let recv = recv.iter().any(|&word| word != 0).then(|| Described::from_words(recv));
-        let is_for_mapping = [Some(&send), recv.as_ref()].iter().flatten().all(|what| reach.everywhere(what));
+        let is_for_mapping = all_map(ring, &send, recv.as_ref());
         let send = reach.resolve(world, &send)?;
         let recv = recv.map(|recv| reach.resolve(world, &recv)).transpose()?;
         self.any = true;
@@ -254,9 +257,22 @@ pub(crate) fn can_be_reached(ring: &Ring, call: &Call<'_>) -> bool {
 
 /// True if peers map this rank's vectors of `call`.
 pub(crate) fn are_mapped(ring: &Ring, call: &Call<'_>) -> bool {
+    let (send, recv) = described(ring, call);
+    all_map(ring, &send, recv.as_ref())
+}
+
+/// Where this rank's vectors of `call` are; what it receives to only if it does.
+#[inline]
+fn described(ring: &Ring, call: &Call<'_>) -> (Described, Option<Described>) {
+    let describe = |start| ring.job().reach().describe(start, call.bytes());
+    (describe(call.send), call.receives(ring.rank()).then(|| describe(call.recv)))
+}
+
+/// True if every rank would map a rank's vectors; all ranks say the same of them.
+#[inline]
+fn all_map(ring: &Ring, send: &Described, recv: Option<&Described>) -> bool {
     let reach = ring.job().reach();
-    let everywhere = |start| reach.everywhere(&reach.describe(start, call.bytes()));
-    everywhere(call.send) && (!call.receives(ring.rank()) || everywhere(call.recv))
+    reach.everywhere(send) && recv.is_none_or(|recv| reach.everywhere(recv))
 }
 
 /// Whether vectors of a length are worked on where they are; what has decided it.

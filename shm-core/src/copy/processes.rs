@@ -43,6 +43,12 @@ fn registered_memory_is_mapped_where_it_is_and_given_back_with_its_contents() {
 }
 
 #[test]
+fn vectors_that_are_registered_once_an_operation_has_begun_are_what_their_owner_tells() {
+    ranks(2, "registered-late", "form=joint");
+    ranks(2, "registered-late", "form=slice single_copy=by_kernel single_copy_min_bytes=0 for_all_max_bytes=4000000");
+}
+
+#[test]
 fn buffers_that_share_a_page_are_registered_side_by_side() {
     ranks(2, "side-by-side", "");
 }

@@ -55,7 +55,7 @@ pub(crate) struct Joint<'a> {
 impl<'a> Joint<'a> {
     /// `stays`: this rank does nothing else before it has done its part.
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>, stays: bool, ends: Option<(Kind, Took)>) -> Self {
-        let operands = Operands::all_lent(ring, &call, stays);
+        let operands = Operands::all_lent(stays);
         Self {
             call,
             operands,

@@ -63,7 +63,7 @@ impl<'a> Bcast<'a> {
     }
 
     /// Hands the chunk at hand on to the children.
-    fn hand_on(&self, ring: &mut Ring, span: Span) {
+    fn hand_on(&mut self, ring: &mut Ring, span: Span) {
         if !self.operands.own_are_reached() {
             // SAFETY: in the call's buffer, which at the root is the one to send as well.
             let from = unsafe { self.call.recv.add(self.chunks.offset(self.next)) };

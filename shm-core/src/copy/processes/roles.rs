@@ -57,6 +57,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "churn" => rank.churn(),
         "given-back" => rank.given_back(),
         "registered" => rank.registered(),
+        "registered-late" => rank.registered_late(),
         "side-by-side" => rank.side_by_side(),
         "beside-the-engine" => rank.beside_the_engine(),
         "register-churn" => rank.register_churn(),

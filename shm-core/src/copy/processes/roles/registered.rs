@@ -6,11 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal};
+use reduce_kernels::{Call, Datatype, Operator};
 
 use super::{Pages, Rank, descriptors, fill, mappings, pattern};
+use crate::coll::Progress;
+use crate::coll::sm::Operation;
 use crate::copy::{Access, Described};
 use crate::job::Job;
 use crate::memory::SharedVec;
+use crate::ring::Ring;
 use crate::sys::pages::{check_private, page_bytes};
 
 impl Rank {
@@ -153,6 +157,33 @@ impl Rank {
         let spare = if cfg!(sanitized) { 100 } else { 2 };
         assert!(mappings() <= before.1 + spare, "{} {}", mappings(), before.1);
         assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+    }
+
+    /// Rank 0 registers its vectors when an operation has begun on them, and before it tells where they are.
+    pub(super) fn registered_late(&mut self) {
+        const COUNT: usize = 5120;
+        let (own, bytes) = (self.number(), COUNT * size_of::<u64>());
+        let mut ring = Ring::together(&mut self.exchange, Rc::clone(&self.job), 0, vec![0, 1]).unwrap();
+        let [mut send, mut recv] = [(); 2].map(|()| Pages::new(bytes.div_ceil(page_bytes())));
+        send.slice().fill(1 + u8::try_from(own).unwrap());
+        let (from, to) = (send.start.cast_const(), recv.start);
+        // SAFETY: pages of the role's own, which are used otherwise only when the operation has ended.
+        let call = unsafe { Call::allreduce_raw(from, to, COUNT, Datatype::Uint64, Operator::Sum.into()) };
+        let register = || [from.cast_mut(), to].iter().for_each(|&start| self.register(start, bytes).unwrap());
+        if own == 1 {
+            register();
+        }
+        let mut operation = Operation::begin(&mut ring, call, false);
+        if own == 0 {
+            register();
+        }
+        while operation.poll(&mut ring).unwrap().is_pending() {
+            crate::sys::affinity::yield_now();
+        }
+        drop(operation);
+        assert!(recv.slice().iter().all(|&byte| byte == 3));
+        self.meet();
+        [from.cast_mut(), to].iter().for_each(|&start| self.unregister(start).unwrap());
     }
 
     /// The safe way, which does not trust other threads; the harness has one.
