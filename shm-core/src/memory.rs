@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-use reduce_kernels::Element;
+use reduce_kernels::{Call, Element};
 
+pub use crate::copy::Lent;
 use crate::copy::{Home, Neighbours};
 use crate::error::{Error, Result};
 use crate::job::Job;
@@ -69,7 +70,8 @@ impl Job {
     ///
     /// # Errors
     /// It is no private anonymous memory: a stack, a mapping of a file, read-only, shared already, not
-    /// mapped; it is registered already; or the system refuses.
+    /// mapped; it is registered already; a vector of an operation that is under way lies on its pages; or the
+    /// system refuses.
     ///
     /// # Safety
     /// Until this returns no other thread writes to the pages that the buffer lies on, also to other data
@@ -77,6 +79,14 @@ impl Job {
     pub unsafe fn register(&self, start: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.reach().register(start, bytes, Neighbours::Still) }
+    }
+
+    /// Lends the vectors of `call`, which is rank `rank`'s of its communicator: as long as the result lives, no memory that
+    /// they lie on is registered. For those that a peer's kernel or the network accesses.
+    #[must_use]
+    pub fn lend(&self, call: &Call<'_>, rank: usize) -> Lent {
+        let recv = if call.receives(rank) { call.recv.cast_const() } else { call.send };
+        self.reach().lend([call.send, recv], call.bytes())
     }
 
     /// Makes memory private again that was registered by this start; its contents stay.

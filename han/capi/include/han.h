@@ -378,8 +378,7 @@ int han_free(void *pointer);
  *
  * HAN_ERR_ARG with the reason, and nothing has changed: a stack, a mapping of a file, memory that is
  * read-only, shared or not mapped, memory of han_malloc (which needs it not), a buffer that is registered;
- * and while operations are under way, a buffer that begins or ends within a page, where a vector of theirs
- * may be.
+ * and pages on which a vector of an operation that is under way lies, if others may be working on it there.
  * Where ranks cannot map memory it returns 0 and has no effect.
  */
 int han_register(void *pointer, size_t bytes);

@@ -16,6 +16,7 @@ use std::rc::Rc;
 
 use net_fabric::{Announced, FabricComm};
 use reduce_kernels::{Lender, Pieces};
+use shm_core::memory::Lent;
 use shm_core::{Call, Owned, OwnedCall, Ticket};
 
 use crate::Element;
@@ -51,8 +52,11 @@ pub(crate) struct Nodes {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // there are few, and they are moved once
 enum Entry {
-    /// All ranks do it through the network.
-    Flat(Ticket),
+    /// All ranks do it through the network, to which the vectors are lent if the caller does not wait.
+    Flat {
+        ticket: Ticket,
+        _lent: Option<Lent>,
+    },
     Tasks(Running),
 }
 
@@ -205,12 +209,17 @@ impl Nodes {
         lent: Option<&Pieces>,
         context: &Inner,
     ) -> Result<Ticket> {
+        let to_network = own.as_ref().map(|own| context.job.lend(&own.entire(), self.groups.flat.rank()));
         let entry = match (prepared.choice.form, own.as_ref().or(lent)) {
             (Form::Flat, Some(pieces)) => {
                 let begun = self.groups.flat.start(announced, pieces.entire(), &prepared.choice.inter);
-                Entry::Flat(begun.map_err(|error| self.fail(error.into(), context))?)
+                let ticket = begun.map_err(|error| self.fail(error.into(), context))?;
+                Entry::Flat { ticket, _lent: to_network }
             }
-            _ => Entry::Tasks(Running::new(announced, prepared, own, context.trace().and_then(Trace::begun))),
+            _ => {
+                let name = context.trace().and_then(Trace::begun);
+                Entry::Tasks(Running::new(announced, prepared, own, to_network, name))
+            }
         };
         self.queue.push_back(Some(entry));
         self.begun += 1;

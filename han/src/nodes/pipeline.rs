@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use net_fabric::Announced;
 use reduce_kernels::Pieces;
+use shm_core::memory::Lent;
 use shm_core::{Call, Collective, LocalComm, Rest, Ticket};
 
 use super::kept::Prepared;
@@ -28,6 +29,8 @@ pub(super) struct Running {
     prepared: Rc<Prepared>,
     /// `None` where its pieces are lent.
     pieces: Option<Pieces>,
+    /// The vectors are lent to the network, if the caller does not wait.
+    _lent: Option<Lent>,
     /// By stream of the plan: tasks that were begun.
     begun: Vec<usize>,
     /// By task.
@@ -42,10 +45,12 @@ impl Running {
         announced: Announced,
         prepared: Rc<Prepared>,
         pieces: Option<Pieces>,
+        lent: Option<Lent>,
         name: Option<CallName>,
     ) -> Self {
         let (streams, tasks) = (prepared.plan.streams.len(), prepared.plan.tasks.len());
-        Self { announced, pieces, begun: vec![0; streams], done: vec![false; tasks], left: tasks, name, prepared }
+        let (begun, done) = (vec![0; streams], vec![false; tasks]);
+        Self { announced, pieces, _lent: lent, begun, done, left: tasks, name, prepared }
     }
 
     pub(super) fn give_up(&mut self) {
@@ -269,7 +274,7 @@ impl Nodes {
         // It notes completions by itself, too, when it begins something: whether it is busy does not tell.
         groups.flat.note_completed()?;
         for entry in queue.iter_mut() {
-            if matches!(entry, Some(Entry::Flat(ticket)) if groups.flat.has_completed(*ticket)) {
+            if matches!(entry, Some(Entry::Flat { ticket, .. }) if groups.flat.has_completed(*ticket)) {
                 *entry = None;
                 any = true;
             }

@@ -7,9 +7,10 @@
 #![allow(unsafe_code)] // reads peers' memory
 
 use crate::copy::cico::copy;
-use crate::copy::{Access, Described, Lent, Method};
+use crate::copy::{Access, Described, Method};
 use crate::error::Result;
 use crate::job::AtWork;
+use crate::memory::Lent;
 use crate::ring::{Ring, Span};
 use crate::settings::{Settings, Single};
 use reduce_kernels::Call;
@@ -93,11 +94,10 @@ impl Operands {
         let mut used = 1;
         words[0] = IN_CELLS;
         if self.own {
-            let reach = ring.job().reach();
             words[0] = if self.all_stay { REACHABLE } else { REACHABLE | WANDERS };
             let (send, recv) = described(ring, call);
             self.own_are_mapped = all_map(ring, &send, recv.as_ref());
-            self.lent = (!self.own_are_mapped).then(|| reach.lend());
+            self.lent = (!self.own_are_mapped).then(|| ring.job().lend(call, ring.rank()));
             let (send_words, recv_words) = words[1..].split_at_mut(Described::WORDS);
             send_words.copy_from_slice(&send.to_words());
             if let Some(recv) = recv {

@@ -20,7 +20,7 @@ mod remote;
 pub(crate) mod stores;
 
 pub use method::{Method, MethodSet, Methods};
-pub(crate) use reach::{Access, Described, Lent};
-pub(crate) use reach::{Home, Reach};
+pub use reach::Lent;
+pub(crate) use reach::{Access, Described, Home, Reach};
 pub(crate) use registered::Neighbours;
 pub(crate) use stores::Stores;

@@ -49,6 +49,11 @@ fn vectors_that_are_registered_once_an_operation_has_begun_are_what_their_owner_
 }
 
 #[test]
+fn vectors_that_peers_kernels_write_to_are_not_moved() {
+    ranks(2, "registered-under-way", "form=joint");
+}
+
+#[test]
 fn buffers_that_share_a_page_are_registered_side_by_side() {
     ranks(2, "side-by-side", "");
 }

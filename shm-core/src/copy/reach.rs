@@ -3,8 +3,10 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::error::{Error, Result};
@@ -129,17 +131,26 @@ pub(crate) struct Reach {
     peers: Vec<RefCell<Peer>>,
     /// Why a peer's region could not be mapped, where `cma` took its place.
     fallback: RefCell<Option<String>>,
-    /// Operations under way in which the kernel copies memory of this rank.
-    lent: Rc<Cell<usize>>,
+    /// What others than this process work on where it is, in operations under way.
+    lent: Rc<RefCell<VecDeque<Range<usize>>>>,
 }
 
-/// An operation in which the kernel may copy from and to memory of this rank, as long as it lives.
+/// Vectors of an operation that others than this process may read and write where they are, other than by mapping them: a
+/// peer's kernel, or the network. As long as it lives their pages are not moved.
 #[derive(Debug)]
-pub(crate) struct Lent(Rc<Cell<usize>>);
+pub struct Lent {
+    all: Rc<RefCell<VecDeque<Range<usize>>>>,
+    vectors: [Range<usize>; 2],
+}
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        let mut all = self.all.borrow_mut();
+        for vector in &self.vectors {
+            // The oldest are in front, and mostly go first.
+            let place = all.iter().position(|other| other == vector);
+            place.map(|place| all.remove(place));
+        }
     }
 }
 
@@ -183,10 +194,17 @@ impl Reach {
         &self.methods
     }
 
-    /// Begins an operation in which the kernel copies memory of this rank: its pages are not moved meanwhile.
-    pub(crate) fn lend(&self) -> Lent {
-        self.lent.set(self.lent.get() + 1);
-        Lent(Rc::clone(&self.lent))
+    /// Lends an operation's vectors, of `bytes` each.
+    pub(crate) fn lend(&self, vectors: [*const u8; 2], bytes: usize) -> Lent {
+        let vectors = vectors.map(|start| start.addr()..start.addr().saturating_add(bytes));
+        self.lent.borrow_mut().extend(vectors.clone());
+        Lent { all: Rc::clone(&self.lent), vectors }
+    }
+
+    /// True if a vector that is lent lies on one of these pages.
+    fn is_lent(&self, pages: &Range<usize>) -> bool {
+        let overlaps = |vector: &Range<usize>| vector.start < pages.end && pages.start < vector.end;
+        self.lent.borrow().iter().any(|vector| !vector.is_empty() && overlaps(vector))
     }
 
     /// True if all ranks reach all of each other's memory, be it mapped or not; all ranks say the same.
@@ -365,16 +383,15 @@ impl Reach {
         if !self.is_own() {
             return Err(refused(buffer, bytes, "this process is a forked child of the rank"));
         }
-        if self.lent.get() > 0 && pages != (buffer..buffer + bytes) {
-            let why = "its first or last page may hold a vector of a collective that is under way: complete that before, \
-                       use whole pages, or memory from `alloc`";
-            return Err(refused(buffer, bytes, why));
-        }
         let (mut regions, mut registered) = (self.regions.borrow_mut(), self.registered.borrow_mut());
         if regions.heap_overlaps(&pages) {
             return Err(refused(buffer, bytes, "it is memory of han, which peers can map already"));
         }
         let fresh = registered.check(buffer, bytes, &pages)?;
+        if fresh.iter().any(|pages| self.is_lent(pages)) {
+            let why = "a vector of a collective that is under way lies on its pages: complete that before";
+            return Err(refused(buffer, bytes, why));
+        }
         if !self.has_heap {
             registered.note(buffer, bytes, pages);
             return Ok(());
@@ -408,7 +425,7 @@ impl Reach {
             self.bury(region);
         }
         // SAFETY: the caller's promise.
-        unsafe { self.registered.borrow_mut().give_back(buffer, self.lent.get() == 0) }
+        unsafe { self.registered.borrow_mut().give_back(buffer, self.lent.borrow().is_empty()) }
     }
 
     /// Enters a region into the table. Peers learn of it by descriptions, whose flags are a release.

@@ -8,6 +8,7 @@ mod faults;
 #[allow(dead_code)] // shared with the tests of `han run`, which use all of it
 #[path = "../run/harness.rs"]
 mod harness;
+mod memory;
 mod model;
 mod placement;
 mod ranks;

@@ -41,6 +41,7 @@ fn play_a_role() {
         ["leave-early", rank] => crate::faults::leave_early(rank.parse().unwrap()),
         ["agree", what] => crate::agreement::rank(what),
         ["mismatch"] => crate::faults::mismatch(),
+        ["register"] => crate::memory::register(),
         _ => panic!("no such role: {role}"),
     };
     if let Err(e) = result {

@@ -58,6 +58,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "given-back" => rank.given_back(),
         "registered" => rank.registered(),
         "registered-late" => rank.registered_late(),
+        "registered-under-way" => rank.registered_under_way(),
         "side-by-side" => rank.side_by_side(),
         "beside-the-engine" => rank.beside_the_engine(),
         "register-churn" => rank.register_churn(),

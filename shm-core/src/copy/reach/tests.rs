@@ -1,25 +1,39 @@
 use super::*;
 use crate::exchange::Alone;
 use crate::segment::{Backing, Segment, Shape};
+use crate::sys::pages::page_bytes;
 use crate::sys::pidfd::PidFd;
 
-/// Moving its pages would lose what a peer's kernel writes to a vector beside the buffer.
+/// Moving its pages would lose what a peer's kernel writes to it, or to a vector beside the buffer.
 #[test]
-fn pages_that_may_hold_a_lent_vector_are_not_moved() {
+fn pages_of_a_lent_vector_are_not_moved() {
     let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes: size_of::<RegionTable>() };
     let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).unwrap();
     let lives = Rc::new(Lives::new(vec![None]));
     let reach = Reach::new(0, &[std::process::id()], lives, &[segment.place(0)], Methods::new(None, None), false);
-    let mut buffer = vec![0_u8; 10_000];
-    let start = buffer.as_mut_ptr();
-    // SAFETY: nobody else has the buffer, which outlives its registration.
-    let register = || unsafe { reach.register(start, 10_000, Neighbours::Still) };
-    let lent = reach.lend();
-    assert!(register().unwrap_err().to_string().contains("a collective that is under way"));
+    let page = page_bytes();
+    let mut memory = vec![0_u8; 6 * page];
+    let start = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(page));
+    let at = |offset: usize| start.wrapping_add(offset);
+    let register = |offset, bytes| {
+        // SAFETY: nobody else has the buffer, which outlives its registration.
+        unsafe { reach.register(at(offset), bytes, Neighbours::Still) }?;
+        // SAFETY: no operation uses it.
+        unsafe { reach.unregister(at(offset)) }
+    };
+    let lent = reach.lend([at(page + 100), at(3 * page)], page);
+    for (offset, bytes) in [(0, page + 1), (page, page), (2 * page + 200, 1), (3 * page, page), (4 * page - 1, 9)] {
+        let error = register(offset, bytes).unwrap_err().to_string();
+        assert!(error.contains("a collective that is under way"), "{error}");
+    }
+    let other = reach.lend([at(4 * page), at(4 * page)], 8);
+    let _empty = reach.lend([at(10), at(10)], 0);
+    register(0, page).unwrap();
     drop(lent);
-    register().unwrap();
-    // SAFETY: no operation uses it.
-    unsafe { reach.unregister(start) }.unwrap();
+    register(0, 4 * page).unwrap();
+    assert!(register(0, 4 * page + 1).is_err());
+    drop(other);
+    register(0, 5 * page).unwrap();
 }
 
 /// A peer has ended, and its process id is another process's by now: this one's.

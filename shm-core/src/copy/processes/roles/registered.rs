@@ -186,6 +186,47 @@ impl Rank {
         [from.cast_mut(), to].iter().for_each(|&start| self.unregister(start).unwrap());
     }
 
+    /// Rank 0 registers what peers' kernels may write to by then: a vector, half of it, its neighbours on a page.
+    pub(super) fn registered_under_way(&mut self) {
+        let (own, page) = (self.number(), page_bytes());
+        let mut ring = Ring::together(&mut self.exchange, Rc::clone(&self.job), 0, vec![0, 1]).unwrap();
+        let mut pages = Pages::new(12);
+        pages.slice().fill(1 + u8::try_from(own).unwrap());
+        // Two pages before the vector, eight and a half in it.
+        let (vector, bytes) = (pages.at(2 * page), 17 * page / 2);
+        // SAFETY: pages of the role's own, which are used otherwise only when the operation has ended.
+        let call = unsafe {
+            Call::allreduce_raw(vector, vector, bytes / size_of::<u64>(), Datatype::Uint64, Operator::Sum.into())
+        };
+        if own == 1 {
+            self.meet();
+        }
+        let mut operation = Operation::begin(&mut ring, call, false);
+        assert!(own == 1 || operation.poll(&mut ring).unwrap().is_pending());
+        if own == 0 {
+            for (at, bytes) in
+                [(2 * page, 8 * page), (2 * page, bytes), (6 * page, page), (0, 3 * page), (11 * page - 1, 1)]
+            {
+                let error = self.register(pages.at(at), bytes).unwrap_err().to_string();
+                assert!(error.contains("a vector of a collective that is under way lies on its pages"), "{error}");
+            }
+            self.register(pages.start, 2 * page).unwrap();
+            self.register(pages.at(11 * page + 7), 100).unwrap();
+            self.meet();
+        }
+        while operation.poll(&mut ring).unwrap().is_pending() {
+            crate::sys::affinity::yield_now();
+        }
+        drop(operation);
+        assert!(pages.slice()[2 * page..][..bytes].iter().all(|&byte| byte == 3));
+        self.register(vector, bytes).unwrap();
+        self.unregister(vector).unwrap();
+        if own == 0 {
+            self.unregister(pages.start).unwrap();
+            self.unregister(pages.at(11 * page + 7)).unwrap();
+        }
+    }
+
     /// The safe way, which does not trust other threads; the harness has one.
     pub(super) fn threaded(&mut self) {
         let page = page_bytes();
