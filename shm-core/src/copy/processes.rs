@@ -84,6 +84,11 @@ fn a_forked_child_keeps_what_came_to_the_place_of_freed_buffers() {
 }
 
 #[test]
+fn a_child_of_a_process_that_has_closed_its_files_has_memory_as_it_was() {
+    ranks(1, "forked-without-file", "");
+}
+
+#[test]
 fn a_childs_forks_and_its_parents_do_not_take_each_others_word() {
     ranks(1, "forked-side-by-side", "");
 }

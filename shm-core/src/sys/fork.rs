@@ -3,8 +3,8 @@
 //! A child inherits shared pages as they are: what it wrote would change its parent, and through malloc's
 //! books on the same pages its parent's heap. So the child, before anything else of it runs, replaces them:
 //! by a private view of the file, and for the first and last page of a range, which hold other data as well,
-//! by an exact copy, for which the parent waits. The C library calls us at each `fork`; a bare `clone`
-//! does not, and `vfork` and `posix_spawn` need not.
+//! by an exact copy, for which the parent waits. Where the process has closed the file's descriptor, all are copies. The C
+//! library calls us at each `fork`; a bare `clone` does not, and `vfork` and `posix_spawn` need not.
 //!
 //! Which pages these are the child asks the kernel: a range that was freed against the rules may be anybody's
 //! by now. While pages are moved nobody forks, and no handler of a signal runs ([`Still`]); nor from before a fork until
@@ -14,6 +14,7 @@
 #![allow(unsafe_code)] // replaces mappings of the child, and handlers of fork have no safe interface
 
 use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
@@ -25,7 +26,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 
-use super::pages::page_bytes;
+use super::pages::{page_back, page_bytes};
 use super::{affinity, futex, maps};
 
 /// Ranges of one process at one time.
@@ -296,13 +297,11 @@ extern "C" fn in_child() {
 
 /// Gives the child pages of its own in place of `pages`, which are mapped from the file of `known`.
 fn make_own(pages: &Range<usize>, known: &Known) {
-    let fd = i32::try_from(known.fd).unwrap_or(-1);
-    let offset = libc::off_t::try_from(pages.start).unwrap_or(libc::off_t::MAX);
-    // A view that cannot be had leaves a hole: the child must not write to its parent's memory.
-    if !replace(pages, libc::MAP_PRIVATE, fd, offset) {
-        replace(pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
-    }
     let page = page_bytes();
+    if !view(pages, known) {
+        pages.clone().step_by(page).for_each(|first| copy(first..first + page));
+        return;
+    }
     for range in SHARED.all().filter(|other| other.inode == known.inode).map(|other| other.range) {
         for first in [range.start, range.end - page].into_iter().filter(|first| pages.contains(first)) {
             own(first);
@@ -310,14 +309,38 @@ fn make_own(pages: &Range<usize>, known: &Known) {
     }
 }
 
-/// Maps over a range of the child's.
-fn replace(range: &Range<usize>, kind: i32, fd: i32, offset: libc::off_t) -> bool {
-    let place = ptr::with_exposed_provenance_mut(range.start);
-    let read_write = libc::PROT_READ | libc::PROT_WRITE;
+/// Maps a private view of the file over `pages`. False if the descriptor is not the file's any more, or the system refuses.
+fn view(pages: &Range<usize>, known: &Known) -> bool {
+    let Ok(fd) = i32::try_from(known.fd) else { return false };
+    let Ok(offset) = libc::off_t::try_from(pages.start) else { return false };
+    let mut told = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: it is there to be written.
+    if unsafe { libc::fstat(fd, told.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: written by the call above.
+    let told = unsafe { told.assume_init() };
+    // Numbers of inodes are other files', too, on other file systems; but no other file is as long as the address space.
+    if told.st_ino != known.inode || told.st_size <= offset {
+        return false;
+    }
+    let place = ptr::with_exposed_provenance_mut(pages.start);
+    let (read_write, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_FIXED);
     // SAFETY: the child's inherited mapping of pages that its parent has registered; what they hold is kept
     // by the file that is mapped in their place.
-    let mapped = unsafe { libc::mmap(place, range.len(), read_write, kind | libc::MAP_FIXED, fd, offset) };
+    let mapped = unsafe { libc::mmap(place, pages.len(), read_write, kind, fd, offset) };
     mapped != libc::MAP_FAILED
+}
+
+/// Gives the child a copy of a page that is mapped from a file which it cannot map itself.
+fn copy(page: Range<usize>) {
+    // SAFETY: a page of the child's inherited mapping, which nobody else accesses: the child has one thread, and its
+    // parent waits.
+    if unsafe { page_back(&page) }.is_err() {
+        // A copy that cannot be had leaves a hole: the child must not write to its parent's memory.
+        // SAFETY: the same page.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(page.start), page.len()) };
+    }
 }
 
 /// Gives the child its own copy of a page that is a view of the file: writing does.

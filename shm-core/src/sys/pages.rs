@@ -279,9 +279,9 @@ impl Mirror {
 /// replaced until its contents are there again, only this stack is used.
 ///
 /// # Safety
-/// The page is the caller's to replace, and nobody else accesses it meanwhile.
+/// The page may be read and is the caller's to replace, and nobody else accesses it meanwhile.
 #[inline(never)]
-unsafe fn page_back(page: &Range<usize>) -> std::result::Result<(), Errno> {
+pub(super) unsafe fn page_back(page: &Range<usize>) -> std::result::Result<(), Errno> {
     let (start, bytes) = (page.start, page.len());
     let mut copy = MaybeUninit::<[u8; LARGEST_PAGE]>::uninit();
     let copy = copy.as_mut_ptr().cast::<u8>();

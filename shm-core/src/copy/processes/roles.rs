@@ -68,6 +68,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "no-room" => rank.no_room(),
         "interrupted" => rank.interrupted(),
         "forked-after-free" => rank.forked_after_free(),
+        "forked-without-file" => rank.forked_without_file(),
         "forked-side-by-side" => rank.forked_side_by_side(),
         "forked-in-vain" => rank.forked_in_vain(),
         "forked-by-handler" => rank.forked_by_handler(),

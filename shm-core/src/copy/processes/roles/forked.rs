@@ -1,6 +1,8 @@
 //! What a forked child sees of its parent's reachable memory.
 #![allow(unsafe_code)] // forks
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
@@ -185,6 +187,44 @@ impl Rank {
             unsafe { libc::_exit(i32::from(!kept)) };
         }
         super::reap(child);
+    }
+
+    /// A process that has closed its descriptors, or has other files in their places, has children with memory as it was.
+    pub(super) fn forked_without_file(&mut self) {
+        let page = page_bytes();
+        let mut pages = Pages::new(5);
+        fill(pages.slice());
+        let (buffer, bytes) = (pages.at(100), 4 * page);
+        self.register(buffer, bytes).unwrap();
+        let links = std::fs::read_dir("/proc/self/fd").unwrap().map(|link| link.unwrap().path());
+        let is_mirror = |link: &PathBuf| std::fs::read_link(link).unwrap().to_string_lossy().contains("han-registered");
+        let fd: i32 =
+            links.into_iter().find(is_mirror).unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
+        // SAFETY: the mirror's descriptor, which the mirror keeps.
+        let kept = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().unwrap();
+        let other = tempfile::tempfile().unwrap();
+        other.set_len(1 << 20).unwrap();
+        for other in [None, Some(other)] {
+            // SAFETY: as a program does that closes what it does not know; the mirror has it back below.
+            assert_eq!(unsafe { libc::close(fd) }, 0);
+            if let Some(other) = &other {
+                // SAFETY: no descriptor that anything else in this process uses.
+                assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), fd) }, fd);
+            }
+            // SAFETY: the child works on memory and leaves by `_exit`.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let is_whole = pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i));
+                pages.slice().fill(255);
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!is_whole)) };
+            }
+            super::reap(child);
+            assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+            // SAFETY: the mirror's own file comes back to its descriptor.
+            assert_eq!(unsafe { libc::dup2(kept.as_raw_fd(), fd) }, fd);
+        }
+        self.unregister(buffer).unwrap();
     }
 
     /// A child with pages of its own forks at the same time as its parent.
