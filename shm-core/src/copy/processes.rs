@@ -89,6 +89,11 @@ fn a_child_of_a_process_that_has_closed_its_files_has_memory_as_it_was() {
 }
 
 #[test]
+fn what_han_itself_does_in_a_child_leaves_its_parent_alone() {
+    ranks(1, "forked-beside-the-engine", "");
+}
+
+#[test]
 fn a_childs_forks_and_its_parents_do_not_take_each_others_word() {
     ranks(1, "forked-side-by-side", "");
 }

@@ -387,6 +387,10 @@ impl Reach {
         if regions.heap_overlaps(&pages) {
             return Err(refused(buffer, bytes, "it is memory of han, which peers can map already"));
         }
+        let table = fork::table();
+        if table.start < pages.end && pages.start < table.end {
+            return Err(refused(buffer, bytes, "a table of han's that forked children need lies on its pages"));
+        }
         let fresh = registered.check(buffer, bytes, &pages)?;
         if fresh.iter().any(|pages| self.is_lent(pages)) {
             let why = "a vector of a collective that is under way lies on its pages: complete that before";

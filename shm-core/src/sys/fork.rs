@@ -35,6 +35,10 @@ const MOST: usize = 1024;
 /// then both have the same pages. Its thread handles no signal meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Pages to itself, because the child writes here before it has pages of its own. The larger alignment is that of the
+/// largest pages of a machine.
+#[cfg_attr(not(target_arch = "aarch64"), repr(align(4096)))]
+#[cfg_attr(target_arch = "aarch64", repr(align(65536)))]
 struct Shared {
     /// Held by whoever moves pages, and from before a fork until its child has its own pages.
     lock: AtomicBool,
@@ -174,12 +178,20 @@ impl Drop for Still {
     }
 }
 
-/// Calls `handler` in every child that is forked from now on, before its `fork` returns. It may do what is allowed
-/// there: atomics and plain system calls. False if the system refuses.
+/// Calls `handler` in every child that is forked from now on, before its `fork` returns, and when it has pages of its own.
+/// It may do what is allowed there: atomics and plain system calls. False if the system refuses.
 #[must_use]
 pub fn in_children(handler: extern "C" fn()) -> bool {
-    // SAFETY: the function is there as long as this library.
-    unsafe { libc::pthread_atfork(None, None, Some(handler)) == 0 }
+    // SAFETY: the function is there as long as this library. The C library calls those of children in the order in which
+    // they were given.
+    has_handlers() && unsafe { libc::pthread_atfork(None, None, Some(handler)) == 0 }
+}
+
+/// Where the table lies by which children are given pages of their own, which cannot be given to them itself.
+#[must_use]
+pub fn table() -> Range<usize> {
+    let start = (&raw const SHARED).addr();
+    start..start + size_of::<Shared>()
 }
 
 /// Prepares for [`Still::protect`]. To be called well before, because a fork that another thread has under way just

@@ -44,6 +44,9 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
     if role == "forked-side-by-side" {
         forked::slow_children();
     }
+    if role == "forked-beside-the-engine" {
+        forked::noting_children();
+    }
     if role == "forked-in-vain" {
         forked::mortal_children();
     }
@@ -69,6 +72,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "interrupted" => rank.interrupted(),
         "forked-after-free" => rank.forked_after_free(),
         "forked-without-file" => rank.forked_without_file(),
+        "forked-beside-the-engine" => rank.forked_beside_the_engine(),
         "forked-side-by-side" => rank.forked_side_by_side(),
         "forked-in-vain" => rank.forked_in_vain(),
         "forked-by-handler" => rank.forked_by_handler(),

@@ -13,13 +13,19 @@ use crate::memory::SharedVec;
 use crate::sys::fork::Still;
 use crate::sys::pages::{Mirror, page_bytes};
 
-/// Lets every child come to its pages late, so that other processes fork meanwhile. To be called before han begins:
-/// the C library keeps that order.
+/// Has `handler` called in children before han's, as other libraries' are. To be called before han begins: the C library
+/// keeps that order.
+fn first_in_children(handler: extern "C" fn()) {
+    // SAFETY: the function is there as long as this program.
+    assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(handler)) }, 0);
+}
+
+/// Lets every child come to its pages late, so that other processes fork meanwhile. To be called before han begins.
 pub(super) fn slow_children() {
     extern "C" fn rest() {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    assert!(crate::sys::fork::in_children(rest));
+    first_in_children(rest);
 }
 
 /// Children are to be killed before they have pages of their own.
@@ -33,7 +39,22 @@ pub(super) fn mortal_children() {
             unsafe { libc::raise(libc::SIGKILL) };
         }
     }
-    assert!(crate::sys::fork::in_children(die));
+    first_in_children(die);
+}
+
+/// A byte that children write to in a handler of han's own.
+static NOTED: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Lets children write to [`NOTED`] as han's own parts do, one of which comes before there are ranks.
+pub(super) fn noting_children() {
+    extern "C" fn note() {
+        let noted = NOTED.load(Ordering::Relaxed);
+        if !noted.is_null() {
+            // SAFETY: a byte of the role's pages.
+            unsafe { noted.write_volatile(1) };
+        }
+    }
+    assert!(crate::sys::fork::in_children(note));
 }
 
 /// Puts `pages` under the handlers of fork, for a process that is no rank.
@@ -187,6 +208,33 @@ impl Rank {
             unsafe { libc::_exit(i32::from(!kept)) };
         }
         super::reap(child);
+    }
+
+    /// What han itself keeps for forks is no page of a buffer's, and what its parts do in children is done on these' own pages.
+    pub(super) fn forked_beside_the_engine(&mut self) {
+        let (page, table) = (page_bytes(), crate::sys::fork::table());
+        assert!(
+            table.start.is_multiple_of(page) && table.len().is_multiple_of(page),
+            "no other data lies on its pages"
+        );
+        for start in [table.start, table.start - 1, table.end - page - 1] {
+            let start = std::ptr::with_exposed_provenance_mut(start);
+            let error = self.register(start, page).unwrap_err().to_string();
+            assert!(error.contains("a table of han's that forked children need lies on its pages"), "{error}");
+        }
+        let mut pages = Pages::new(3);
+        self.register(pages.start, pages.bytes).unwrap();
+        NOTED.store(pages.start, Ordering::Relaxed);
+        // SAFETY: the child leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(pages.slice()[0] != 1)) };
+        }
+        super::reap(child);
+        NOTED.store(std::ptr::null_mut(), Ordering::Relaxed);
+        assert_eq!(pages.slice()[0], 0);
+        self.unregister(pages.start).unwrap();
     }
 
     /// A process that has closed its descriptors, or has other files in their places, has children with memory as it was.
