@@ -374,7 +374,11 @@ int han_free(void *pointer);
  * Rules: until it returns, no other thread writes to these pages (not even to other data on the first and
  * the last). han_unregister comes before the memory is freed, moved by realloc or mapped over. Memory that is locked (mlock) or pinned for a device
  * must not be registered. After fork, the child has the memory as it was, and what it writes is its own; what
- * its parent writes later may show in the child. A child of a bare clone() is not protected so.
+ * its parent writes later may show in the child. A child of a bare clone() is not protected so. In a process of
+ * several threads, fork works on locks of the C library's in the child; if one lies on the first or the last page
+ * (that of a FILE, or of the arena from which a thread's malloc takes small blocks), the child ends by SIGSEGV
+ * before fork returns in it, and its parent is unharmed. Programs that fork and have threads register buffers of
+ * whole pages, or take han_malloc.
  *
  * HAN_ERR_ARG with the reason, and nothing has changed: a stack, a mapping of a file, memory that is
  * read-only, shared or not mapped, memory of han_malloc (which needs it not), a buffer that is registered;

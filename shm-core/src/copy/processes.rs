@@ -94,6 +94,11 @@ fn what_han_itself_does_in_a_child_leaves_its_parent_alone() {
 }
 
 #[test]
+fn what_the_c_library_does_in_a_child_before_han_leaves_its_parent_alone() {
+    ranks(1, "forked-in-haste", "");
+}
+
+#[test]
 fn a_childs_forks_and_its_parents_do_not_take_each_others_word() {
     ranks(1, "forked-side-by-side", "");
 }

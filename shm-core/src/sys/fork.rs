@@ -6,6 +6,10 @@
 //! by an exact copy, for which the parent waits. Where the process has closed the file's descriptor, all are copies. The C
 //! library calls us at each `fork`; a bare `clone` does not, and `vfork` and `posix_spawn` need not.
 //!
+//! If there are several threads, the C library works in the child before it calls us: on locks of its own, of streams and
+//! of malloc, which may lie on the first or the last page of a range. The child gets these pages by another mapping alone,
+//! of which the C library does not know: where it needs them the child ends by a signal, and its parent is unharmed.
+//!
 //! Which pages these are the child asks the kernel: a range that was freed against the rules may be anybody's
 //! by now. While pages are moved nobody forks, and no handler of a signal runs ([`Still`]); nor from before a fork until
 //! the child has its pages, as a handler may fork itself, and may write to pages that are not the child's yet.
@@ -25,6 +29,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
+use nix::sys::stat::stat;
 
 use super::pages::{page_back, page_bytes};
 use super::{affinity, futex, maps};
@@ -66,6 +71,8 @@ struct Entry {
     bytes: AtomicUsize,
     fd: AtomicU32,
     inode: AtomicU64,
+    /// The other mappings of the first and the last page while a fork is under way; 0 where there is none.
+    aliases: [AtomicUsize; 2],
 }
 
 /// What stands in the table: pages, and the descriptor and the inode of their file.
@@ -91,6 +98,7 @@ static SHARED: Shared = Shared {
             bytes: AtomicUsize::new(0),
             fd: AtomicU32::new(0),
             inode: AtomicU64::new(0),
+            aliases: [const { AtomicUsize::new(0) }; 2],
         }
     }; MOST],
 };
@@ -119,6 +127,16 @@ impl Shared {
         entry.bytes.store(known.range.len(), Ordering::Relaxed);
         entry.fd.store(known.fd, Ordering::Relaxed);
         entry.inode.store(known.inode, Ordering::Relaxed);
+    }
+
+    /// The first and the last page of each range, and where the other mapping of each is noted.
+    fn edges(&self) -> impl Iterator<Item = (Range<usize>, u64, &AtomicUsize)> {
+        let page = page_bytes();
+        self.all().zip(&self.entries).flat_map(move |(known, entry)| {
+            let firsts = [known.range.start, known.range.end - page];
+            let edges = firsts.into_iter().zip(&entry.aliases);
+            edges.map(move |(first, alias)| (first..first + page, known.inode, alias))
+        })
     }
 
     fn all(&self) -> impl Iterator<Item = Known> {
@@ -243,8 +261,72 @@ extern "C" fn before() {
     }
     let connect = || socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC).ok();
     let line = is_needed.then(connect).flatten();
+    if is_needed && !is_only_thread() {
+        withhold_edges();
+    }
     // SAFETY: this thread has just taken the lock.
     unsafe { *SHARED.fork.get() = Some(Fork { _still: still, line }) };
+}
+
+/// Whether this process has no other thread; false where the system does not tell.
+fn is_only_thread() -> bool {
+    // A folder has two links, and one more for each in it.
+    stat(c"/proc/self/task").is_ok_and(|tasks| tasks.st_nlink == 3)
+}
+
+/// Withholds the first and the last page of each range from the next child, but for another mapping of each.
+fn withhold_edges() {
+    // Where the system does not tell, the child gets them as they are.
+    let _ = maps::each(|mapping| {
+        let is_there = |page: &Range<usize>| mapping.range.start <= page.start && page.end <= mapping.range.end;
+        for (page, _, alias) in SHARED.edges().filter(|(page, inode, _)| mapping.mirrors(*inode) && is_there(page)) {
+            let place = ptr::with_exposed_provenance_mut(page.start);
+            // SAFETY: of no bytes of a shared mapping it makes another one of the same page elsewhere.
+            let other = unsafe { libc::mremap(place, 0, page.len(), libc::MREMAP_MAYMOVE) };
+            // The page may be withheld already, as another range's.
+            // SAFETY: advice on the mapping that was just made.
+            if other != libc::MAP_FAILED && unsafe { libc::madvise(other, page.len(), libc::MADV_DOFORK) } == 0 {
+                alias.store(other.expose_provenance(), Ordering::Relaxed);
+                // SAFETY: advice on a page that this process has registered; where it is refused the child gets the page.
+                unsafe { libc::madvise(place, page.len(), libc::MADV_DONTFORK) };
+            }
+        }
+        false
+    });
+}
+
+/// Undoes [`withhold_edges`] in the parent.
+fn release_edges() {
+    for (page, _, alias) in SHARED.edges() {
+        let other = alias.swap(0, Ordering::Relaxed);
+        if other != 0 {
+            // SAFETY: advice on a page that this process has registered.
+            unsafe { libc::madvise(ptr::with_exposed_provenance_mut(page.start), page.len(), libc::MADV_DOFORK) };
+            // SAFETY: the mapping that `withhold_edges` has made, of which nobody else knows.
+            unsafe { libc::munmap(ptr::with_exposed_provenance_mut(other), page.len()) };
+        }
+    }
+}
+
+/// Gives the child copies of the pages that were withheld from it.
+fn take_edges() {
+    for (page, _, alias) in SHARED.edges() {
+        let other = alias.swap(0, Ordering::Relaxed);
+        if other == 0 {
+            continue;
+        }
+        let place = ptr::with_exposed_provenance_mut::<u8>(page.start);
+        let other = ptr::with_exposed_provenance_mut::<u8>(other);
+        let (read_write, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: nothing is there in the child, or the same page that another range has as well.
+        let mapped = unsafe { libc::mmap(place.cast(), page.len(), read_write, kind | libc::MAP_FIXED, -1, 0) };
+        if mapped != libc::MAP_FAILED {
+            // SAFETY: two mappings of a page each, of which nobody else in the child knows.
+            unsafe { place.copy_from_nonoverlapping(other, page.len()) };
+        }
+        // SAFETY: the mapping that `withhold_edges` has made.
+        unsafe { libc::munmap(other.cast(), page.len()) };
+    }
 }
 
 /// The fork that [`before`] has begun, which is over when this is dropped.
@@ -256,6 +338,7 @@ fn begun() -> Option<Fork> {
 /// In the parent, after each fork: nobody may write to the shared pages until the child has its copies.
 extern "C" fn in_parent() {
     let mut fork = begun();
+    release_edges();
     // The child's end is the child's alone; if there is none, as the fork has failed, nobody's.
     let line = fork.as_mut().and_then(|fork| fork.line.take()).map(|(parents, _)| parents);
     if SHARED.forking.load(Ordering::Relaxed)
@@ -283,6 +366,7 @@ fn has_news(line: &OwnedFd) -> bool {
 extern "C" fn in_child() {
     let fork = begun();
     if SHARED.forking.load(Ordering::Relaxed) {
+        take_edges();
         let listed = maps::each(|mapping| {
             if let Some(known) = SHARED.all().find(|known| mapping.mirrors(known.inode)) {
                 make_own(&mapping.range, &known);

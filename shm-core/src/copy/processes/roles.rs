@@ -47,6 +47,9 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
     if role == "forked-beside-the-engine" {
         forked::noting_children();
     }
+    if role == "forked-in-haste" {
+        forked::hasty_children();
+    }
     if role == "forked-in-vain" {
         forked::mortal_children();
     }
@@ -72,6 +75,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "interrupted" => rank.interrupted(),
         "forked-after-free" => rank.forked_after_free(),
         "forked-without-file" => rank.forked_without_file(),
+        "forked-in-haste" => rank.forked_in_haste(),
         "forked-beside-the-engine" => rank.forked_beside_the_engine(),
         "forked-side-by-side" => rank.forked_side_by_side(),
         "forked-in-vain" => rank.forked_in_vain(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
-use super::{Pages, Rank, fill, pattern};
+use super::{Pages, Rank, fill, mappings, pattern};
 use crate::copy::Access;
 use crate::memory::SharedVec;
 use crate::sys::fork::Still;
@@ -42,19 +42,25 @@ pub(super) fn mortal_children() {
     first_in_children(die);
 }
 
-/// A byte that children write to in a handler of han's own.
+/// A byte that children write to.
 static NOTED: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+
+extern "C" fn note() {
+    let noted = NOTED.load(Ordering::Relaxed);
+    if !noted.is_null() {
+        // SAFETY: a byte of the role's pages.
+        unsafe { noted.write_volatile(1) };
+    }
+}
 
 /// Lets children write to [`NOTED`] as han's own parts do, one of which comes before there are ranks.
 pub(super) fn noting_children() {
-    extern "C" fn note() {
-        let noted = NOTED.load(Ordering::Relaxed);
-        if !noted.is_null() {
-            // SAFETY: a byte of the role's pages.
-            unsafe { noted.write_volatile(1) };
-        }
-    }
     assert!(crate::sys::fork::in_children(note));
+}
+
+/// Lets children write to [`NOTED`] before han is called, as the C library does in a process of several threads.
+pub(super) fn hasty_children() {
+    first_in_children(note);
 }
 
 /// Puts `pages` under the handlers of fork, for a process that is no rank.
@@ -235,6 +241,47 @@ impl Rank {
         NOTED.store(std::ptr::null_mut(), Ordering::Relaxed);
         assert_eq!(pages.slice()[0], 0);
         self.unregister(pages.start).unwrap();
+    }
+
+    /// What the C library does in a child before han is called harms no parent; the test harness has a thread.
+    pub(super) fn forked_in_haste(&mut self) {
+        let page = page_bytes();
+        let mut pages = Pages::new(4);
+        fill(pages.slice());
+        // Two that share a page, and one that has the others' last and first page in it.
+        let buffers = [(10, 2 * page), (2 * page + 100, page), (page + 5, 2 * page)];
+        for (at, bytes) in buffers {
+            self.register(pages.at(at), bytes).unwrap();
+        }
+        for at in [2, 2 * page + 50, 4 * page - 1, usize::MAX] {
+            NOTED.store(if at < pages.bytes { pages.at(at) } else { std::ptr::null_mut() }, Ordering::Relaxed);
+            // SAFETY: the child works on memory and leaves by `_exit`.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let is_whole = pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i));
+                pages.slice().fill(255);
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!is_whole)) };
+            }
+            let mut status = 0;
+            // SAFETY: the child's own id; the status is there to be written.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status == 0, at == usize::MAX, "{at}: {status:#x}");
+            assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)), "{at}");
+        }
+        let before = mappings();
+        // SAFETY: the child leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(0) };
+        }
+        super::reap(child);
+        assert_eq!(mappings(), before);
+        for (at, _) in buffers {
+            self.unregister(pages.at(at)).unwrap();
+        }
+        assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
     }
 
     /// A process that has closed its descriptors, or has other files in their places, has children with memory as it was.
