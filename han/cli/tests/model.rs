@@ -92,6 +92,9 @@ fn worlds_that_cannot_be_are_refused_before_the_first() {
         ("--nodes 4", "<COLL>"),
         ("bcast --verify --svg a.svg", "cannot be used with"),
         ("bcast --validate --verify", "cannot be used with"),
+        ("allreduce --validate --bytes 32K", "--bytes 32K: vectors of several chunks are compared"),
+        ("allreduce --validate --bytes 8", "give a multiple of 4 above 32K"),
+        ("allreduce --validate --bytes 100001", "give a multiple of 4 above 32K"),
     ] {
         let error = model(words).unwrap_err();
         assert!(error.contains(why), "{words}: {error}");

@@ -45,6 +45,7 @@ pub(crate) struct Args {
     ppn: u32,
     /// Lengths of the vector in bytes: 8, or 8,4K,1M, or 8..64K for all doublings
     #[arg(long, value_name = "B[,..]", value_parser = Sizes::parse, default_value = "8")]
+    #[arg(default_value_if("validate", ArgPredicate::IsPresent, "4M"))]
     bytes: Sizes,
     /// Algorithms, by name [default: all that do this]; nodes/A for the tasks of both levels with A among leaders, nodes/A+B
     /// for an allreduce whose ir is done by A and whose ib by B
@@ -143,7 +144,7 @@ fn check(args: &Args) -> Result<()> {
 /// The model of tasks beside measurements of a real job.
 fn validated(args: &Args) -> Result<ExitCode> {
     let nodes = args.nodes.values().last().copied().unwrap_or(2);
-    let bytes = args.bytes.values().last().copied().filter(|&bytes| bytes > 8).unwrap_or(4 << 20);
+    let bytes = args.bytes.values().last().copied().unwrap_or(4 << 20);
     validate::main(&validate::Question {
         collective: args.collective,
         bytes,

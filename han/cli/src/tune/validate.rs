@@ -41,12 +41,20 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
     if nodes < 2 || ranks_per_node < 2 {
         return Err("there are two levels with several ranks on several nodes: give --nodes and --ppn from 2 on".into());
     }
+    let space =
+        Space::new((nodes as usize, ranks_per_node as usize), &[collective], (question.bytes, question.bytes), true);
+    let has_chunks = |bytes: &usize| space.segments.iter().any(|segment| segment < bytes);
+    if !space.sizes.last().is_some_and(has_chunks) {
+        let (bytes, least) = (bytes_text(question.bytes), bytes_text(space.segments[0]));
+        return Err(format!(
+            "--bytes {bytes}: vectors of several chunks are compared: give a multiple of 4 above {least}"
+        )
+        .into());
+    }
     if !how.worker {
         return become_job(nodes * ranks_per_node, nodes, how);
     }
     let context = Context::init()?;
-    let space =
-        Space::new((nodes as usize, ranks_per_node as usize), &[collective], (question.bytes, question.bytes), true);
     let mut worker = Worker::new(context.world(), how, question.bytes, &space.segments)?;
     let checks = validate(&mut worker, &space, collective)?;
     let printed = if context.world().rank() == 0 { show(question, &checks) } else { Ok(()) };

@@ -189,7 +189,7 @@ mod tests {
         let mut again = 0;
         for tenth in 0..2000 {
             let at = f64::from(tenth) / 10.0;
-            let meet = noise.both_awake(0, 1, at).unwrap();
+            let meet = noise.both_awake(0, 1, at).expect("they meet");
             close(noise.awake(0, meet), meet);
             close(noise.awake(1, meet), meet);
             // No moment before it would do.
