@@ -62,7 +62,7 @@ impl Drop for Scratch {
 /// Where a piece's vector is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
-    /// In what the call sends.
+    /// In what the call sends, which is written to only where the rank receives in place.
     Send,
     /// In what it receives, on a rank that receives.
     Recv,
@@ -114,10 +114,10 @@ impl Pieces {
     /// A broadcast of a range at `place`.
     ///
     /// # Panics
-    /// There is no such range, or no such place on this rank.
+    /// There is no such range, or no such place on this rank; or it would be written to, and the call only sends it.
     #[must_use]
     pub fn bcast(&self, place: Place, range: Range<usize>, root: usize) -> Call<'static> {
-        let at = self.at(place, &range);
+        let at = self.target(place, &range);
         self.piece(Collective::Bcast, None, range, root, at, at)
     }
 
@@ -128,7 +128,7 @@ impl Pieces {
     #[must_use]
     pub fn reduce(&self, from: Place, to: Option<Place>, range: Range<usize>, root: usize) -> Call<'static> {
         let send = self.at(from, &range);
-        let recv = to.map_or(std::ptr::null_mut(), |to| self.at(to, &range));
+        let recv = to.map_or(std::ptr::null_mut(), |to| self.target(to, &range));
         self.piece(Collective::Reduce, self.parts.op.clone(), range, root, send, recv)
     }
 
@@ -138,7 +138,7 @@ impl Pieces {
     /// As [`bcast`](Self::bcast).
     #[must_use]
     pub fn allreduce(&self, from: Place, to: Place, range: Range<usize>) -> Call<'static> {
-        let (send, recv) = (self.at(from, &range), self.at(to, &range));
+        let (send, recv) = (self.at(from, &range), self.target(to, &range));
         self.piece(Collective::Allreduce, self.parts.op.clone(), range, 0, send, recv)
     }
 
@@ -192,6 +192,14 @@ impl Pieces {
 
     fn share(&self) -> Whole {
         Whole { signature: self.signature, keep: Rc::clone(&self.keep) }
+    }
+
+    /// Where a range of elements is that may be written to: what the call sends is borrowed shared.
+    fn target(&self, place: Place, range: &Range<usize>) -> *mut u8 {
+        let is_lent_to_read =
+            place == Place::Send && !(self.receives && self.parts.send == self.parts.recv.cast_const());
+        assert!(!is_lent_to_read, "a piece that is written to what this rank only sends");
+        self.at(place, range)
     }
 
     /// Where a range of elements is.
@@ -310,6 +318,49 @@ mod tests {
     fn no_piece_is_written_where_a_root_has_no_vector() {
         let call = Call::reduce(&[1_u8; 4], &mut [], Operator::Sum.into(), 0).unwrap();
         Lender::default().lend(&call, 0, 0, |pieces| drop(pieces.reduce(Place::Send, Some(Place::Recv), 1..3, 0)));
+    }
+
+    /// Makes a piece of an allreduce of separate vectors.
+    fn of_separate_vectors(piece: impl FnOnce(&Pieces) -> Call<'static>) {
+        let (send, mut recv) = ([1_u8; 4], [0_u8; 4]);
+        let call = Call::allreduce(&send, &mut recv, Operator::Sum.into()).unwrap();
+        Lender::default().lend(&call, 0, 64, |pieces| drop(piece(pieces)));
+    }
+
+    #[test]
+    #[should_panic(expected = "only sends")]
+    fn no_allreduce_is_written_to_what_is_sent() {
+        of_separate_vectors(|pieces| pieces.allreduce(Place::Scratch(0), Place::Send, 0..4));
+    }
+
+    #[test]
+    #[should_panic(expected = "only sends")]
+    fn no_reduction_is_written_to_what_is_sent() {
+        of_separate_vectors(|pieces| pieces.reduce(Place::Recv, Some(Place::Send), 0..4, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "only sends")]
+    fn no_bcast_is_written_to_what_is_sent() {
+        of_separate_vectors(|pieces| pieces.bcast(Place::Send, 0..4, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "only sends")]
+    fn who_does_not_receive_in_place_only_sends() {
+        let mut buffer = [1_u8; 4];
+        let call = Call::reduce_in_place(&mut buffer, Operator::Sum.into(), 1);
+        Lender::default().lend(&call, 0, 0, |pieces| drop(pieces.bcast(Place::Send, 0..4, 0)));
+    }
+
+    #[test]
+    fn in_place_what_is_sent_is_what_is_received() {
+        let mut buffer = [1_u8; 4];
+        let call = Call::allreduce_in_place(&mut buffer, Operator::Sum.into());
+        Lender::default().lend(&call, 0, 0, |pieces| {
+            let piece = pieces.allreduce(Place::Send, Place::Send, 1..4);
+            assert!(piece.is_in_place() && piece.recv == call.recv.wrapping_add(1));
+        });
     }
 
     #[test]
