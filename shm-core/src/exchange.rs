@@ -2,6 +2,7 @@
 //!
 //! A launcher's key-value store, a caller's own allgather, a parent communicator and a group of
 //! threads all provide it, so segments are made in one way whoever brings the ranks together.
+#![allow(unsafe_code)] // who brings the ranks together answers for it
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +11,31 @@ use std::time::Duration;
 pub type ExchangeError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Collective exchange of small byte strings between the ranks of a group.
-pub trait Exchange {
+///
+/// ```compile_fail,E0200
+/// # use shm_core::exchange::{Exchange, ExchangeError};
+/// struct Liar;
+/// impl Exchange for Liar { // an `unsafe impl`, or none
+///     fn rank(&self) -> usize { 0 }
+///     fn size(&self) -> usize { 2 }
+///     fn allgather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
+///         Ok(vec![bytes.to_vec(), b"an address, say".to_vec()])
+///     }
+/// }
+/// ```
+///
+/// # Safety
+/// Whoever implements it answers for the group: what ranks tell each other in it are processes, descriptors and addresses,
+/// from which memory is read and to which it is written.
+///
+/// - [`rank`](Self::rank) is another one on each rank, from 0 to [`size`](Self::size) - 1, both always the same;
+///   [`number`](Self::number), [`world_size`](Self::world_size) and [`nodes`](Self::nodes) say what their descriptions do.
+/// - What [`allgather`](Self::allgather) returns as `Ok` is what all ranks of the group, each once and in rank order, have
+///   given to the same call of it, the how manieth it is, byte by byte. Where that is not known it returns an error.
+///
+/// Ranks are one job: bytes that the program of one of them gives by hand, while others make an engine together, are taken
+/// for its engine's, as what it writes to memory that they share is.
+pub unsafe trait Exchange {
     /// This rank, from 0.
     fn rank(&self) -> usize;
 
@@ -54,7 +79,8 @@ pub trait Exchange {
 #[derive(Debug, Default)]
 pub struct Alone;
 
-impl Exchange for Alone {
+// SAFETY: the only rank gets what it gives.
+unsafe impl Exchange for Alone {
     fn rank(&self) -> usize {
         0
     }
@@ -84,19 +110,27 @@ struct BoardState {
     given: Vec<Option<Vec<u8>>>,
     all: Arc<Vec<Vec<u8>>>,
     round: u64,
+    /// A thread has waited in vain: the others' rounds would no longer be its own.
+    is_over: bool,
 }
 
 /// Exchanges for `size` ranks that are threads of this process.
 ///
 /// They serve communicators over the in-process segment, which sanitizers can follow.
+///
+/// # Safety
+/// Nothing of this process but the ranks' engines gives bytes to an exchange that engines of other ranks take part in, and
+/// these engines are of the same version: addresses are among what they tell each other.
 #[must_use]
-pub fn thread_group(size: usize) -> Vec<ThreadExchange> {
-    let state = BoardState { given: vec![None; size], all: Arc::new(Vec::new()), round: 0 };
+pub unsafe fn thread_group(size: usize) -> Vec<ThreadExchange> {
+    let state = BoardState { given: vec![None; size], all: Arc::new(Vec::new()), round: 0, is_over: false };
     let board = Arc::new(Board { state: Mutex::new(state), changed: Condvar::new() });
     (0..size).map(|rank| ThreadExchange { rank, board: Arc::clone(&board) }).collect()
 }
 
-impl Exchange for ThreadExchange {
+// SAFETY: each member has a place of its own on the board, all of which are handed out in the order of ranks when the last
+// is filled. The next round needs everybody, so nobody is still to take this one's; after a round that fails there is none.
+unsafe impl Exchange for ThreadExchange {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -105,6 +139,9 @@ impl Exchange for ThreadExchange {
     }
     fn allgather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let mut state = self.board.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_over {
+            return Err("a thread of the group did not come to an exchange before".into());
+        }
         let round = state.round;
         state.given[self.rank] = Some(bytes.to_vec());
         if state.given.iter().all(Option::is_some) {
@@ -118,6 +155,7 @@ impl Exchange for ThreadExchange {
                 self.board.changed.wait_timeout(state, Duration::from_secs(60)).unwrap_or_else(PoisonError::into_inner);
             state = next;
             if timeout.timed_out() && state.round == round {
+                state.is_over = true;
                 return Err("a thread of the group did not come to the exchange within 60 s".into());
             }
         }

@@ -134,7 +134,8 @@ int han_init(void);
 /*
  * An allgather that the caller provides: every rank gives `bytes` bytes at `send`, and receives those
  * of all ranks, in rank order, at `recv` (size * bytes). `bytes` is the same on every rank. Returns 0
- * for success. It must not call han functions, and must not end by longjmp or a C++ exception.
+ * for success, and only then. han believes what it gathers, which are processes and addresses among
+ * other things. It must not call han functions, and must not end by longjmp or a C++ exception.
  */
 typedef int (*han_allgather_function)(const void *send, size_t bytes, void *recv, void *ctx);
 

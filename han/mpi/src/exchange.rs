@@ -31,7 +31,8 @@ impl Members {
                 code => Err(format!("MPI_Allgather returned error {code}").into()),
             }
         };
-        let exchange = OutOfBand::new(rank, world.len(), gather).map_err(|e| e.to_string())?;
+        // SAFETY: `comm` has these ranks, and this is the MPI's allgather on it.
+        let exchange = unsafe { OutOfBand::new(rank, world.len(), gather) }.map_err(|e| e.to_string())?;
         Ok(Self { exchange: Box::new(exchange), world, nodes: None })
     }
 
@@ -46,7 +47,8 @@ impl Members {
     }
 }
 
-impl Exchange for Members {
+// SAFETY: the numbers of a communicator's ranks, and an exchange that keeps the contract.
+unsafe impl Exchange for Members {
     fn rank(&self) -> usize {
         self.exchange.rank()
     }

@@ -2,6 +2,7 @@
 //!
 //! What callers have (`MPI_Allgather`, a socket layer, a file system) gathers blocks of one length, so
 //! an exchange is two calls: the lengths first, then the bytes padded to the longest.
+#![allow(unsafe_code)] // hands the caller's promise on
 
 use shm_core::exchange::{Exchange, ExchangeError};
 
@@ -32,7 +33,12 @@ where
     ///
     /// # Errors
     /// [`Error::Environment`] when there is no such rank.
-    pub fn new(rank: usize, size: usize, allgather: F) -> Result<Self> {
+    ///
+    /// # Safety
+    /// `rank` is another one on each of the `size` ranks, and where `allgather` returns `Ok` it has done what it must: it has
+    /// brought every rank's block of the same call of it, byte by byte. Ranks tell each other processes and addresses so
+    /// ([`Exchange`]).
+    pub unsafe fn new(rank: usize, size: usize, allgather: F) -> Result<Self> {
         if rank >= size {
             return Err(Error::Environment(format!("rank {rank} of {size} does not exist; ranks count from 0")));
         }
@@ -68,7 +74,8 @@ where
     }
 }
 
-impl<F> Exchange for OutOfBand<F>
+// SAFETY: by the promise that `new` was given, all ranks agree on the lengths, and the blocks are theirs, in rank order.
+unsafe impl<F> Exchange for OutOfBand<F>
 where
     F: FnMut(&[u8], &mut [u8]) -> std::result::Result<(), ExchangeError>,
 {
@@ -112,14 +119,16 @@ mod tests {
                 recv.copy_from_slice(&group.allgather(send)?.concat());
                 Ok(())
             };
-            let mut exchange = OutOfBand::new(rank, size, gather).unwrap();
+            // SAFETY: the threads' exchange brings the blocks.
+            let mut exchange = unsafe { OutOfBand::new(rank, size, gather) }.unwrap();
             for _ in 0..3 {
                 assert_eq!(exchange.allgather(&card(rank)).unwrap(), (0..size).map(card).collect::<Vec<_>>());
                 assert_eq!(exchange.allgather(b"").unwrap(), vec![Vec::<u8>::new(); size]);
             }
         };
         thread::scope(|scope| {
-            for group in thread_group(4) {
+            // SAFETY: there are no engines.
+            for group in unsafe { thread_group(4) } {
                 scope.spawn(|| work(group));
             }
         });
@@ -127,7 +136,8 @@ mod tests {
 
     #[test]
     fn a_callback_that_gathers_nothing_is_refused() {
-        let mut exchange = OutOfBand::new(0, 2, |_: &[u8], _: &mut [u8]| Ok(())).unwrap();
+        // SAFETY: no engine believes it.
+        let mut exchange = unsafe { OutOfBand::new(0, 2, |_: &[u8], _: &mut [u8]| Ok(())) }.unwrap();
         assert!(exchange.allgather(b"card").unwrap_err().to_string().contains("returned 0 for rank 0"));
     }
 
@@ -138,13 +148,16 @@ mod tests {
             recv[send.len()..].fill(0x7f);
             Ok(())
         };
-        let error = OutOfBand::new(0, 2, gather).unwrap().allgather(b"card").unwrap_err();
+        // SAFETY: no engine believes it.
+        let error = unsafe { OutOfBand::new(0, 2, gather) }.unwrap().allgather(b"card").unwrap_err();
         assert!(error.to_string().contains("rank 1 sends"), "{error}");
     }
 
     #[test]
     fn a_rank_outside_the_world_is_refused() {
-        assert!(OutOfBand::new(2, 2, |_: &[u8], _: &mut [u8]| Ok(())).is_err());
-        assert!(OutOfBand::new(0, 0, |_: &[u8], _: &mut [u8]| Ok(())).is_err());
+        for (rank, size) in [(2, 2), (0, 0)] {
+            // SAFETY: nothing is exchanged.
+            assert!(unsafe { OutOfBand::new(rank, size, |_: &[u8], _: &mut [u8]| Ok(())) }.is_err());
+        }
     }
 }
