@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use reduce_kernels::{Op, Operator, UserOperator};
@@ -344,38 +344,36 @@ fn lent_results() {
 
 const TAKEN_BACK: i64 = -1;
 
-/// Rank 2 leaves an operation by what `leave` does while it waits, and all use their vectors as soon as they have
-/// their errors, while rank 1, which has not noticed yet, is at work on them. What each rank got.
-fn leaving(slice_min_bytes: Option<usize>, leave: impl Fn(&Job) -> shm_core::Result<()> + Sync) -> Vec<Error> {
-    let [at_work, left, seen] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
-    let errors = ranks(3, &reached(Single::IfShared, slice_min_bytes, false), |comm, _| {
+/// Rank 2 leaves an operation by what `leave` does while it waits, and all use their vectors as soon as they have their
+/// errors, while rank 1 is in its operator, until all of them have. What each rank got.
+fn leaving(settings: &Settings, leave: impl Fn(&Job) -> shm_core::Result<()> + Sync) -> Vec<Error> {
+    let [at_work, seen, done] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+    let taken_back = Arc::new(AtomicUsize::new(0));
+    let errors = ranks(3, settings, |comm, _| {
         let (rank, count) = (comm.rank(), 20_000);
-        let (here, gone, seen) = (Arc::clone(&at_work), Arc::clone(&left), Arc::clone(&seen));
+        let (here, others, seen) = (Arc::clone(&at_work), Arc::clone(&taken_back), Arc::clone(&seen));
         let op = UserOperator::elementwise::<i64>(true, move |a, b| {
             if rank == 1 && !here.swap(true, Ordering::Relaxed) {
-                let began = Instant::now();
-                while !gone.load(Ordering::Relaxed) && began.elapsed() < Duration::from_secs(200) {
-                    std::thread::yield_now();
-                }
-                // Time for the others to be told.
-                std::thread::sleep(Duration::from_millis(50));
+                until(|| others.load(Ordering::Relaxed) == 2);
             }
             seen.fetch_or(a == TAKEN_BACK || b == TAKEN_BACK, Ordering::Relaxed);
             a.max(b)
         });
         let (mut send, mut recv) = (vector(rank, count, 0), vec![0; count]);
         let job = Rc::clone(comm.job());
-        let end = || {
-            if rank != 2 || !at_work.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            left.store(true, Ordering::Relaxed);
-            leave(&job)
-        };
+        let end = || if rank == 2 && at_work.load(Ordering::Relaxed) { leave(&job) } else { Ok(()) };
         let call = Call::allreduce(&send, &mut recv, op.into()).unwrap();
         let outcome = catch_unwind(AssertUnwindSafe(|| comm.run(call, end)));
         send.fill(TAKEN_BACK);
         recv.fill(TAKEN_BACK);
+        if rank == 1 {
+            done.store(true, Ordering::Relaxed);
+        } else {
+            // Relaxed, here and above: the sanitizer is to see who else orders rank 1's work and this rank's.
+            taken_back.fetch_add(1, Ordering::Relaxed);
+            until(|| done.load(Ordering::Relaxed));
+            assert!(send.iter().chain(&recv).all(|&own| own == TAKEN_BACK), "written to after the error");
+        }
         // After a panic as anybody sees it who asks.
         outcome.unwrap_or_else(|_| job.check()).unwrap_err()
     });
@@ -383,10 +381,27 @@ fn leaving(slice_min_bytes: Option<usize>, leave: impl Fn(&Job) -> shm_core::Res
     errors
 }
 
+fn until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() && began.elapsed() < Duration::from_secs(200) {
+        std::thread::yield_now();
+    }
+}
+
+/// Forms that reach vectors of peers.
+fn forms_that_reach() -> Vec<Settings> {
+    let lent = |slice_min_bytes| reached(Single::IfShared, slice_min_bytes, false);
+    let mut all: Vec<_> = [Some(0), Some(usize::MAX), None, Some(0), None, None].map(lent).into();
+    all[3].for_all_max_bytes = Some(usize::MAX);
+    all[4].form = Some(Form::Joint);
+    all[5].form = Some(Form::Ring);
+    all
+}
+
 #[test]
 fn failed_operations_give_lent_vectors_back() {
-    for slice_min_bytes in [Some(0), Some(usize::MAX), None] {
-        for error in leaving(slice_min_bytes, |job| Err(job.abort("as the test wants it"))) {
+    for settings in forms_that_reach() {
+        for error in leaving(&settings, |job| Err(job.abort("as the test wants it"))) {
             assert!(matches!(error, Error::Aborted { rank: 2, .. }), "{error}");
         }
     }
@@ -395,11 +410,11 @@ fn failed_operations_give_lent_vectors_back() {
 /// What a caller does while it waits may fail by itself, or panic: nobody waits for it, or works on its vectors.
 #[test]
 fn who_fails_while_it_waits_gets_its_vectors_back() {
-    for slice_min_bytes in [Some(0), Some(usize::MAX)] {
-        for error in leaving(slice_min_bytes, |_| Err(Error::InvalidArgument("as the test wants it".to_owned()))) {
+    for settings in forms_that_reach() {
+        for error in leaving(&settings, |_| Err(Error::InvalidArgument("as the test wants it".to_owned()))) {
             assert!(matches!(&error, Error::Aborted { rank: 2, why, .. } if why.contains("test wants")), "{error}");
         }
-        for error in leaving(slice_min_bytes, |_| panic!("as the test wants it")) {
+        for error in leaving(&settings, |_| panic!("as the test wants it")) {
             assert!(matches!(error, Error::PeerDied { rank: 2, .. }), "{error}");
         }
     }

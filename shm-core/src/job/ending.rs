@@ -45,7 +45,7 @@ impl Job {
     }
 
     /// Waits until no peer works on this rank's memory: as the job has ended, none begins again. A peer that
-    /// is stopped while it does, or in an operator of its user, is waited for no longer than a second.
+    /// is stopped while it does is waited for no longer than a second.
     #[cold]
     fn take_memory_back(&self) {
         let patience = clock::now_ns() + REACHING_WITHIN_NS;

@@ -19,7 +19,7 @@ impl Reaching {
     }
 
     /// Begins to work on peers' memory, unless `has_ended` says that the job has; true if it may. Counted, as
-    /// a user's operator may call further collectives.
+    /// work may stand within other work.
     #[inline]
     pub fn begin(&self, has_ended: impl FnOnce() -> bool) -> bool {
         // One writer, so no exchange.

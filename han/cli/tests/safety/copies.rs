@@ -29,7 +29,7 @@ const METHODS: [(&str, &str); 5] = [
 ];
 
 /// A vector that lives as long as the process, so that an operation may outlive everything else.
-fn vector(world: &Communicator, shared: bool) -> Result<&'static mut [i64]> {
+pub(crate) fn vector(world: &Communicator, shared: bool) -> Result<&'static mut [i64]> {
     let elements = if shared { &mut Box::leak(Box::new(world.alloc(COUNT)?))[..] } else { Vec::leak(vec![0; COUNT]) };
     elements.fill(i64::try_from(world.rank()).unwrap());
     Ok(elements)
@@ -79,7 +79,7 @@ pub(crate) fn perish(method: &str, collective: &str, victim: &str, looks: &str) 
 }
 
 /// No rank crashed, and each of `ranks` has said one thing, which all of them say, up to what was pending.
-fn all_say(done: &Finished, ranks: &[usize], start: &str) {
+pub(crate) fn all_say(done: &Finished, ranks: &[usize], start: &str) {
     for crash in ["SIGSEGV", "SIGBUS", "SIGABRT", "panicked"] {
         assert!(!done.stderr.contains(crash), "{crash} in {done:#?}");
     }

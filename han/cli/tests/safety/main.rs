@@ -11,6 +11,7 @@ mod death;
 mod harness;
 mod large;
 mod mismatch;
+mod operators;
 #[allow(dead_code)] // shared with the long series of random operations, which uses all of it
 #[path = "../run/random.rs"]
 mod random;

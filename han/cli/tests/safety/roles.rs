@@ -69,6 +69,7 @@ fn play_a_role() {
         }
         ["unmap", collective] => end(crate::copies::unmap(collective)),
         ["refuse", how, collective] => end(crate::copies::refuse(how, collective)),
+        ["outlast", method, collective] => end(crate::operators::outlast(method, collective)),
         ["large"] => end(crate::large::rank()),
         _ => panic!("no such role: {role}"),
     }

@@ -4,6 +4,7 @@
 
 use crate::coll::operands::Operands;
 use crate::coll::sm::Form;
+use crate::coll::sm::apart::{Apart, is_users};
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress, wait_for};
@@ -129,11 +130,20 @@ impl<'a> Reduce<'a> {
             let own = unsafe { self.call.send.add(offset) };
             // SAFETY: in the call's buffer, which this rank has because it receives.
             let to = unsafe { self.call.recv.add(offset) };
-            let _at_work = self.operands.reach_out(ring)?;
+            let at_work = self.operands.reach_out(ring)?;
             let from = self.operands.sources(ring, span, 0, own, offset, bytes)?;
-            // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
-            // `to` is either `own` or apart from all sources.
-            unsafe { fold(op, self.call.datatype, to, from, bytes) };
+            if at_work.is_some() && is_users(&self.call) {
+                // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it.
+                let apart = unsafe { Apart::of(&self.operands, from, bytes) };
+                drop(at_work);
+                // SAFETY: these are in this rank's memory, or in cells, which stay; `to` as below.
+                unsafe { fold(op, self.call.datatype, to, apart.sources(), bytes) };
+            } else {
+                // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
+                // `to` is either `own` or apart from all sources.
+                unsafe { fold(op, self.call.datatype, to, from, bytes) };
+                drop(at_work);
+            }
         }
         if self.done == 0 {
             ring.all_have_reached(span.step());

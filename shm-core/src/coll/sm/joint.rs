@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::coll::operands::Operands;
+use crate::coll::sm::apart::is_users;
 use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::trials::{Kind, Took, times};
@@ -155,11 +156,20 @@ impl<'a> Joint<'a> {
         Ok(())
     }
 
+    /// True if a vector is copied before it is reduced, or a result when it has been: by the kernel, or because the operator
+    /// is a user's, which takes as long as it likes and so does not work on peers' memory.
+    fn is_copied(&self, access: Option<Access>) -> bool {
+        match access {
+            Some(Access::Kernel(_)) => true,
+            Some(Access::Mapped(_)) => is_users(&self.call),
+            None => false,
+        }
+    }
+
     /// Reduces `piece` of all vectors, and brings the result to who receives it.
     fn reduce(&self, ring: &mut Ring, op: &Op, piece: Range<usize>) -> Result<()> {
-        let by_kernel = |access| matches!(access, Some(Access::Kernel(_)));
-        let fetched = ring.peers().iter().filter(|&&peer| by_kernel(self.operands.send(peer))).count();
-        let written = ring.peers().iter().filter(|&&peer| by_kernel(self.operands.recv(peer))).count();
+        let fetched = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.send(peer))).count();
+        let written = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.recv(peer))).count();
         let step = match fetched + written {
             0 => MAPPED_STEP_BYTES,
             _ => (KERNEL_STEP_BYTES / fetched.max(1)).next_multiple_of(PAGE),
@@ -172,10 +182,10 @@ impl<'a> Joint<'a> {
         Ok(())
     }
 
-    /// Reduces `bytes` at `at`, of which the kernel copies `fetched` vectors' first.
+    /// Reduces `bytes` at `at`, of which `fetched` vectors' are copied first.
     fn reduce_step(&self, ring: &mut Ring, op: &Op, at: usize, bytes: usize, fetched: usize) -> Result<()> {
-        // For a step alone: the operator may be the user's, and slow.
-        let _at_work = ring.reach_out()?;
+        let mut at_work = ring.reach_out()?;
+        let is_users = is_users(&self.call);
         let rank = ring.rank();
         let stride = bytes.next_multiple_of(LINE);
         let room = ring.room((fetched + 1) * stride);
@@ -183,18 +193,22 @@ impl<'a> Joint<'a> {
         let mut free = room.wrapping_add(stride);
         let own = self.call.send.wrapping_add(at);
         for peer in (0..ring.size()).filter(|&peer| peer != rank) {
-            if let Some(Access::Kernel(send)) = self.operands.send(peer) {
-                // SAFETY: there is room; the peer keeps its vector until it has seen this rank's second flag, and this rank
-                // alone writes this part of it.
-                unsafe { ring.job().reach().read(send, at, free, bytes) }?;
-                free = free.wrapping_add(stride);
+            // There is room; the peer keeps its vector until it has seen this rank's second flag, and this rank alone writes
+            // this part of it.
+            match self.operands.send(peer) {
+                // SAFETY: as above.
+                Some(Access::Kernel(send)) => unsafe { ring.job().reach().read(send, at, free, bytes) }?,
+                // SAFETY: as above.
+                Some(Access::Mapped(send)) if is_users => unsafe { copy(free, send.wrapping_add(at), bytes) },
+                Some(Access::Mapped(_)) | None => continue,
             }
+            free = free.wrapping_add(stride);
         }
         let mut copied = room.wrapping_add(stride).cast_const();
         let sources = ring.sources(|_, peer| match self.operands.send(peer) {
             _ if peer == rank => own,
-            Some(Access::Mapped(send)) => send.wrapping_add(at).cast_const(),
-            Some(Access::Kernel(_)) => {
+            Some(Access::Mapped(send)) if !is_users => send.wrapping_add(at).cast_const(),
+            Some(Access::Kernel(_) | Access::Mapped(_)) => {
                 let this = copied;
                 copied = copied.wrapping_add(stride);
                 this
@@ -204,22 +218,32 @@ impl<'a> Joint<'a> {
         let receives = self.call.receives(rank);
         let result = match self.operands.mapped_recv(self.call.root) {
             _ if receives => self.call.recv.wrapping_add(at),
-            Some(recv) => recv.wrapping_add(at),
-            None => room,
+            Some(recv) if !is_users => recv.wrapping_add(at),
+            Some(_) | None => room,
         };
-        // SAFETY: `sources` are all vectors' elements of this rank's part, which nobody writes but this rank; `result` is
-        // one of them where that rank's vectors are in place, and else apart from all.
-        unsafe { fold(op, self.call.datatype, result, sources, bytes) };
+        if is_users {
+            drop(at_work);
+            // SAFETY: `sources` are copies and this rank's own elements; `result` is one of them, or apart from all.
+            unsafe { fold(op, self.call.datatype, result, sources, bytes) };
+            at_work = ring.reach_out()?;
+        } else {
+            // SAFETY: `sources` are all vectors' elements of this rank's part, which nobody writes but this rank; `result` is
+            // one of them where that rank's vectors are in place, and else apart from all.
+            unsafe { fold(op, self.call.datatype, result, sources, bytes) };
+        }
         for recv in ring.peers().iter().filter(|_| !self.whole).filter_map(|&peer| self.operands.recv(peer)) {
             match recv {
                 // SAFETY: the peer has as many bytes there, and leaves this part of them to this rank.
-                Access::Mapped(recv) if receives => unsafe { copy_to_shared(recv.wrapping_add(at), result, bytes) },
+                Access::Mapped(recv) if receives || is_users => unsafe {
+                    copy_to_shared(recv.wrapping_add(at), result, bytes)
+                },
                 // It is there already.
                 Access::Mapped(_) => {}
                 // SAFETY: the same.
                 Access::Kernel(recv) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
             }
         }
+        drop(at_work);
         Ok(())
     }
 

@@ -12,6 +12,7 @@
 //! | `chain` | cells | 1 a chunk | the ranks of a core hand a sum on, the root adds up those of all cores |
 //! | `joint` | none | 2 | each rank does its part in all ranks' own vectors |
 
+mod apart;
 mod barrier;
 mod bcast;
 mod by_core;

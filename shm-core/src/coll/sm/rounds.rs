@@ -10,6 +10,7 @@
 #![allow(unsafe_code)] // reduces from and to shared memory
 
 use crate::coll::sm::Form;
+use crate::coll::sm::apart::is_users;
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::sliced::{Sliced, Spot};
 use crate::coll::{Poll, Progress, wait_for};
@@ -100,7 +101,9 @@ impl<'a> Reduce<'a> {
         } else {
             let is_last = round + 1 == size;
             let cells = ring.cells(rank, span);
-            let _at_work = if is_last { self.sliced.operands.reach_out(ring)? } else { None };
+            // A user's operator works on this rank's memory alone, for as long as it likes.
+            let is_users = is_users(&self.sliced.call);
+            let mut at_work = if is_last && !is_users { self.sliced.operands.reach_out(ring)? } else { None };
             let spot = Spot { span, within: 0 };
             let to = if is_last { self.sliced.place(ring, spot, at) } else { cells };
             if let Some(op) = &self.sliced.call.op {
@@ -111,10 +114,14 @@ impl<'a> Reduce<'a> {
                 unsafe { fold(op, self.sliced.call.datatype, to, &from, slice.len()) };
             }
             if is_last {
+                if is_users {
+                    at_work = self.sliced.operands.reach_out(ring)?;
+                }
                 // SAFETY: allowed and not published; `to` holds the slice's result; every rank has read its
                 // part of this slice, of which no other rank has the result.
                 unsafe { self.sliced.deliver(ring, spot, at, to, slice.len()) }?;
             }
+            drop(at_work);
         }
         ring.publish(span);
         if round > 0 {

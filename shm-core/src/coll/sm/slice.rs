@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::coll::sm::apart::{Apart, is_users};
 use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::sliced::{Sliced, Spot};
@@ -238,7 +239,8 @@ impl<'a> Reduce<'a> {
     fn reduce_share(&mut self, ring: &mut Ring, parts: Span, slice: Range<usize>) -> Result<()> {
         let sliced = &mut self.sliced;
         let Some(op) = &sliced.call.op else { return Ok(()) };
-        let _at_work = sliced.operands.reach_out(ring)?;
+        let mut at_work = sliced.operands.reach_out(ring)?;
+        let is_users = is_users(&sliced.call);
         let is_for_all = self.shares == Shares::ForAll;
         let step =
             if is_for_all { whole_elements(FOR_ALL_BYTES, uncut_bytes(&sliced.call)) } else { slice.len().max(1) };
@@ -250,11 +252,20 @@ impl<'a> Reduce<'a> {
             let spot = Spot { span: parts, within: start };
             let result = sliced.place(ring, spot, at);
             let from = sliced.operands.sources(ring, parts, start, own, at, bytes)?;
-            // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
-            // nobody else reads this slice in this rank's cells, where it would be a part that is taken from `own`, until
-            // the result is published; a `recv` is the `send` of its own rank, of which nobody else reads this slice, or
-            // apart from all sources.
-            unsafe { fold(op, sliced.call.datatype, result, from, bytes) };
+            if at_work.is_some() && is_users {
+                // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it.
+                let apart = unsafe { Apart::of(&sliced.operands, from, bytes) };
+                drop(at_work);
+                // SAFETY: these are in this rank's memory, or in cells, which stay, and so is `result`, as below.
+                unsafe { fold(op, sliced.call.datatype, result, apart.sources(), bytes) };
+                at_work = sliced.operands.reach_out(ring)?;
+            } else {
+                // SAFETY: every rank has published the chunk and keeps it until this rank has consumed it;
+                // nobody else reads this slice in this rank's cells, where it would be a part that is taken from `own`,
+                // until the result is published; a `recv` is the `send` of its own rank, of which nobody else reads this
+                // slice, or apart from all sources.
+                unsafe { fold(op, sliced.call.datatype, result, from, bytes) };
+            }
             for recv in ring.peers().iter().filter(|_| is_for_all).filter_map(|&peer| sliced.operands.recv(peer)) {
                 match recv {
                     // SAFETY: the peer has as many bytes there and leaves this slice of them to this rank, which was
@@ -270,6 +281,7 @@ impl<'a> Reduce<'a> {
                 unsafe { sliced.deliver(ring, spot, at, result, bytes) }?;
             }
         }
+        drop(at_work);
         Ok(())
     }
 

@@ -4,9 +4,10 @@
 
 use crate::coll::operands::Operands;
 use crate::coll::sm::Form;
+use crate::coll::sm::apart::is_users;
 use crate::coll::sm::chunks::Chunks;
 use crate::copy::Access;
-use crate::copy::cico::{copy, copy_past_caches};
+use crate::copy::cico::{copy, copy_past_caches, copy_to_shared};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use reduce_kernels::{Call, Collective};
@@ -53,14 +54,14 @@ impl<'a> Sliced<'a> {
     }
 
     /// Where this rank reduces to what begins at `at` of the vectors: its own result, or the root's if that is
-    /// mapped here, or else `spot`.
+    /// mapped here and the operator is not a user's, or else `spot`.
     pub(crate) fn place(&self, ring: &Ring, spot: Spot, at: usize) -> *mut u8 {
         if self.receives {
             // In the call's buffer, which this rank has because it receives.
             return self.call.recv.wrapping_add(at);
         }
-        let cells = spot.cells(ring, ring.rank());
-        self.operands.mapped_recv(self.call.root).map_or(cells, |recv| recv.wrapping_add(at))
+        let mapped = self.operands.mapped_recv(self.call.root).filter(|_| !is_users(&self.call));
+        mapped.map_or_else(|| spot.cells(ring, ring.rank()), |recv| recv.wrapping_add(at))
     }
 
     /// Brings the result of a slice to where who receives looks for it. It was reduced to [`place`](Self::place).
@@ -80,11 +81,15 @@ impl<'a> Sliced<'a> {
         result: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        if !self.receives
-            && let Some(Access::Kernel(recv)) = self.operands.recv(self.call.root)
-        {
+        match self.operands.recv(self.call.root).filter(|_| !self.receives) {
             // SAFETY: the caller's promise.
-            unsafe { ring.job().reach().write(recv, at, result, bytes) }?;
+            Some(Access::Kernel(recv)) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
+            // SAFETY: the caller's promise; a user's operator has reduced to this rank's cells.
+            Some(Access::Mapped(recv)) if is_users(&self.call) => unsafe {
+                copy_to_shared(recv.wrapping_add(at), result, bytes);
+            },
+            // It is there already.
+            Some(Access::Mapped(_)) | None => {}
         }
         let is_lent = self.lends_results && self.operands.own_are_reached();
         if self.call.collective == Collective::Allreduce && !is_lent {
