@@ -294,7 +294,7 @@ impl Inner {
         let Some(network) = self.network.as_ref().filter(|_| self.is_time_for_network()) else { return Ok(()) };
         match network.link.progress() {
             // This is an operator that the network has called; it goes on there.
-            Err(net_fabric::Error::InvalidArgument(_)) => Ok(()),
+            Err(net_fabric::Error::Nested) => Ok(()),
             moved => self.noted(moved.map(|_| ()).map_err(Error::from)),
         }
     }

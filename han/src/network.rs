@@ -189,7 +189,7 @@ impl Network {
     /// What ends the network ends the node's job, and the other way round: the error then reaches every rank.
     pub(crate) fn note(&self, error: &Error, job: &Job) {
         match error {
-            Error::Network(net_fabric::Error::InvalidArgument(_))
+            Error::Network(net_fabric::Error::InvalidArgument(_) | net_fabric::Error::Nested)
             | Error::Node(shm_core::Error::InvalidArgument(_)) => {}
             Error::Network(error) => {
                 let mut failure = self.failure.borrow_mut();

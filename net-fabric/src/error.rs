@@ -58,4 +58,7 @@ pub enum Error {
     /// An argument that nothing could make right.
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
+    /// An operator that the engine has called wants something of it.
+    #[error("an operator must not call collectives over the network")]
+    Nested,
 }

@@ -92,7 +92,9 @@ fn code_of(error: &han::Error) -> Code {
         han::Error::Config(_) => Code::Config,
         han::Error::Bootstrap(_) | han::Error::Node(Node::Startup(_)) => Code::Bootstrap,
         han::Error::InUse(_) => Code::Thread,
-        han::Error::Node(Node::InvalidArgument(_)) | han::Error::Network(Net::InvalidArgument(_)) => Code::Arg,
+        han::Error::Node(Node::InvalidArgument(_)) | han::Error::Network(Net::InvalidArgument(_) | Net::Nested) => {
+            Code::Arg
+        }
         // Over the network, one that is dead and one that cannot be reached look alike.
         han::Error::Node(Node::PeerDied { .. } | Node::Lost { .. }) | han::Error::Network(Net::Unreachable { .. }) => {
             Code::PeerDied

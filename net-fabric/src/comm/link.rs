@@ -224,8 +224,7 @@ impl Link {
     }
 
     fn engine(&self) -> Result<std::cell::RefMut<'_, Engine<Box<dyn Transport>>>> {
-        let nested = "an operator must not call collectives over the network";
-        self.engine.try_borrow_mut().map_err(|_| Error::InvalidArgument(nested.to_owned()))
+        self.engine.try_borrow_mut().map_err(|_| Error::Nested)
     }
 }
 
