@@ -235,14 +235,25 @@ impl Context {
             exchange.abort(code, why);
         }
         self.inner.job.announce_abort(why);
-        if let Some(network) = &self.inner.network {
-            network.link.end(why);
-            network.link.spread();
-        }
+        self.inner.end_network(why);
+    }
+
+    /// Ends the job on all ranks because this one cannot go on, though its process may: when this returns, no peer works on
+    /// its vectors any more.
+    pub fn give_up(&self, why: &str) {
+        self.inner.job.abort(why);
+        self.inner.end_network(why);
     }
 }
 
 impl Inner {
+    fn end_network(&self, why: &str) {
+        if let Some(network) = &self.network {
+            network.link.end(why);
+            network.link.spread();
+        }
+    }
+
     /// What is recorded, if anything is.
     #[inline]
     pub(crate) fn trace(&self) -> Option<&Trace> {

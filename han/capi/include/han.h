@@ -110,7 +110,7 @@ enum han_error {
     HAN_ERR_UNSUPPORTED = 19,    /* not available in this build or on this machine */
     HAN_ERR_SYSTEM = 20,         /* a system call failed; the message names it */
     HAN_ERR_NO_MEMORY = 21,      /* out of memory */
-    HAN_ERR_INTERNAL = 22        /* a fault in han itself; han cannot be used any more */
+    HAN_ERR_INTERNAL = 22        /* a fault in han itself; the job has ended, han cannot be used any more */
 };
 
 /* What an error code means, in a few words. Never NULL. */

@@ -33,7 +33,7 @@ const READY: u8 = 2;
 const BUSY: u8 = 3;
 /// After `han_finalize`, or when the process is about to exit by `han_abort`.
 const FINALIZED: u8 = 4;
-/// A call has panicked; its process state is not touched any more.
+/// A call has panicked; the job was ended, and the process state is not touched any more.
 const BROKEN: u8 = 5;
 /// This process is a forked child of a rank: the state is a copy of its parent's, who is the rank.
 const FORKED: u8 = 6;
@@ -92,7 +92,23 @@ pub(crate) fn call(function: &'static str, body: impl FnOnce(&mut Process) -> Ou
             SUCCESS
         }
         Ok(Err(failure)) => fail(function, &failure),
-        Err(_) => broken(function),
+        Err(_) => {
+            if let Some(process) = process {
+                give_up(process, function);
+            }
+            broken(function)
+        }
+    }
+}
+
+/// Ends the job: peers may be at work on vectors of the call that has panicked, which are the program's when it returns.
+#[cold]
+fn give_up(process: &Process, function: &'static str) {
+    let end = || process.context.give_up(&format!("{function} has panicked"));
+    // A forked child's job is its parent's to end.
+    if !is_forked() && catch_unwind(AssertUnwindSafe(end)).is_err() {
+        say("han: it panicked again while it ended the job: ending the process");
+        std::process::abort();
     }
 }
 
@@ -224,9 +240,43 @@ fn refuse(function: &'static str, found: u8) -> c_int {
 mod tests {
     use super::*;
     use crate::lifecycle::{han_finalize, han_init};
+    use han::Call;
+    use std::env;
     use std::io::{Error, ErrorKind};
+    use std::net::TcpListener;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
+
+    /// Rank 0 panics within a call; to both the job has ended.
+    #[test]
+    fn a_panic_ends_the_job() {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+        let rank = |rank: &str| {
+            let mut command = Command::new(env::current_exe().expect("this program"));
+            command.args(["gate::tests::play_a_rank", "--exact", "--ignored", "--nocapture"]);
+            command.env("HAN_RANK", rank).env("HAN_SIZE", "2").env("HAN_SET", "timeout_s=200");
+            command.env("HAN_RENDEZVOUS", port.to_string()).env("HAN_SECRET", "of this test alone");
+            command.spawn().expect("a rank")
+        };
+        for mut rank in ["0", "1"].map(rank) {
+            assert!(rank.wait().expect("its end").success());
+        }
+    }
+
+    #[test]
+    #[ignore = "a rank of the test above"]
+    fn play_a_rank() {
+        let Ok(rank) = env::var("HAN_RANK") else { return };
+        assert_eq!(han_init(), SUCCESS);
+        if rank == "0" {
+            let panics = |_: &mut Process| panic!("as the test wants it");
+            assert_eq!(call("a function", panics), Code::Internal as c_int);
+            assert_eq!(call("another one", |_| Ok(())), Code::Internal as c_int);
+        } else {
+            let code = call("a barrier", |process| Ok(process.context.world().run(Call::BARRIER)?));
+            assert_eq!(code, Code::Aborted as c_int);
+        }
+    }
 
     #[test]
     fn a_forked_child_is_no_rank() {
