@@ -206,6 +206,11 @@ fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
+/// Of these the shared ones, among which no allocator's come and go.
+fn shared_mappings() -> usize {
+    fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains(" rw-s ")).count()
+}
+
 /// Waits for a child, which must have ended well.
 fn reap(child: libc::pid_t) {
     let mut status = 0;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
-use super::{Pages, Rank, fill, mappings, pattern};
+use super::{Pages, Rank, fill, pattern, shared_mappings};
 use crate::copy::Access;
 use crate::memory::SharedVec;
 use crate::sys::fork::Still;
@@ -269,7 +269,7 @@ impl Rank {
             assert_eq!(status == 0, at == usize::MAX, "{at}: {status:#x}");
             assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)), "{at}");
         }
-        let before = mappings();
+        let before = shared_mappings();
         // SAFETY: the child leaves by `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -277,7 +277,7 @@ impl Rank {
             unsafe { libc::_exit(0) };
         }
         super::reap(child);
-        assert_eq!(mappings(), before);
+        assert_eq!(shared_mappings(), before);
         for (at, _) in buffers {
             self.unregister(pages.at(at)).unwrap();
         }
