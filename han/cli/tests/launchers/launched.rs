@@ -83,8 +83,15 @@ fn peer(program: &str) -> String {
     PathBuf::from(peers).join("openmpi/bin").join(program).to_str().unwrap().to_owned()
 }
 
+/// One of Open MPI's launchers at a time: two that make their folder for temporary files at once end with "File exists".
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[test]
 fn debians_mpirun() {
+    let _alone = alone();
     let launcher = Launcher::open_mpi(DEBIAN);
     for ranks in [1, 5] {
         expect_greetings(&launcher.job(ranks, &[hello()]).finish(), ranks);
@@ -94,6 +101,7 @@ fn debians_mpirun() {
 
 #[test]
 fn debians_mpirun_over_nodes() {
+    let _alone = alone();
     let Some(testbed) = Testbed::up(2) else { return };
     Launcher::open_mpi_over_nodes(DEBIAN, &testbed).check(4, Some("nodes: 2 with 4 ranks"));
 }
@@ -127,6 +135,7 @@ fn an_abort_ends_a_job_of_mpirun() {
 
 #[test]
 fn a_rank_that_ends_without_a_word_is_not_waited_for_in_silence() {
+    let _alone = alone();
     let script = format!("[ $OMPI_COMM_WORLD_RANK = 1 ] || exec {}", hello());
     let words = ["sh", "-c", &script].map(str::to_owned);
     let job = Launcher::open_mpi(DEBIAN).job(3, &words);
