@@ -11,16 +11,17 @@ use crate::sys::clock;
 
 /// Shorter payloads always go by ordinary stores.
 const LEAST_BYTES: usize = 512;
-/// Copies by ordinary stores between two that are timed.
-const LOOK_EVERY: u32 = 8;
+/// Copies by ordinary stores between two that are timed, at least.
+const LOOK_EVERY: u32 = 32;
 /// Copies past the caches between two trials of ordinary stores, at first; doubled with each that fails.
 const FIRST_PAUSE: u32 = 32;
 const LAST_PAUSE: u32 = 1024;
 /// What a copy may take beside its lines, and for each line, before copies past the caches are better.
 const START_NS: u64 = 150;
 const LINE_NS: f64 = 12.0;
-/// Slow copies in a row that it takes to change: one may have been interrupted.
-const SLOW_IN_A_ROW: u32 = 2;
+/// Copies in a row that it takes to change: a slow one may have been interrupted, and of a fast one the lines may have
+/// been read on this very core.
+const IN_A_ROW: u32 = 2;
 
 /// True if a payload always goes by ordinary stores.
 #[inline]
@@ -37,7 +38,7 @@ pub(crate) fn in_words(past_caches: Option<bool>, bytes: usize) -> (&'static str
         Some(true) => ("non-temporal", "past_caches=1 was set".to_owned(), "past_caches"),
         Some(false) => ("ordinary", "past_caches=0 was set".to_owned(), "past_caches"),
         None => {
-            let limit = format!("{SLOW_IN_A_ROW} in a row take more than {START_NS} ns and {LINE_NS} ns a cache line");
+            let limit = format!("{IN_A_ROW} in a row take more than {START_NS} ns and {LINE_NS} ns a cache line");
             let why = format!("timed now and then; non-temporal for a while when {limit}");
             ("ordinary or non-temporal", why, "past_caches")
         }
@@ -53,14 +54,15 @@ pub(crate) struct Stores {
     /// Copies until the next is timed.
     until_look: u32,
     pause: u32,
-    slow: u32,
+    /// Timed copies in a row that were for the other kind of stores.
+    against: u32,
 }
 
 impl Stores {
     /// `past_caches`: what a setting has decided, if it did.
     pub(crate) fn new(past_caches: Option<bool>) -> Self {
         let (fixed, past_caches) = (past_caches.is_some(), past_caches.unwrap_or(false));
-        Self { past_caches, fixed, until_look: LOOK_EVERY, pause: FIRST_PAUSE, slow: 0 }
+        Self { past_caches, fixed, until_look: LOOK_EVERY, pause: FIRST_PAUSE, against: 0 }
     }
 
     /// True while payloads go past the caches.
@@ -68,8 +70,13 @@ impl Stores {
         self.past_caches
     }
 
-    /// Copies a payload into cells. `rested`: they have been written and read before, so that the time
-    /// that ordinary stores take says something.
+    /// True if the next copy had better be timed, for which its lines must not be asked for.
+    pub(crate) fn look_is_due(&self) -> bool {
+        self.until_look == 0 && !self.fixed
+    }
+
+    /// Copies a payload into cells. `rested`: they have been written and read before, and nobody has asked for them
+    /// since, so that the time that ordinary stores take says something.
     ///
     /// # Safety
     /// As for [`copy`].
@@ -80,7 +87,7 @@ impl Stores {
             // SAFETY: the caller's promise.
             return unsafe { copy(to, from, bytes) };
         }
-        if self.until_look == 0 && rested && !self.fixed {
+        if self.look_is_due() && rested {
             // SAFETY: the caller's promise.
             return unsafe { self.copy_timed(to, from, bytes) };
         }
@@ -100,8 +107,9 @@ impl Stores {
     #[allow(unsafe_code)] // passes its caller's promise on
     unsafe fn copy_timed(&mut self, to: *mut u8, from: *const u8, bytes: usize) {
         let start_ns = clock::now_ns();
+        // Requests in advance would overlap the lines' ways, and hide how long these are.
         // SAFETY: the caller's promise.
-        unsafe { copy_to_shared(to, from, bytes) };
+        unsafe { copy(to, from, bytes) };
         // The stores have reached the cache only behind a full fence.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.judge(bytes, clock::now_ns().saturating_sub(start_ns));
@@ -111,19 +119,19 @@ impl Stores {
     fn judge(&mut self, bytes: usize, took_ns: u64) {
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small
         let allowed_ns = START_NS + (bytes as f64 / 64.0 * LINE_NS) as u64;
-        if took_ns <= allowed_ns {
-            *self = Self::new(None);
-            return;
-        }
-        self.slow += 1;
-        if !self.past_caches && self.slow < SLOW_IN_A_ROW {
+        let is_slow = took_ns > allowed_ns;
+        if is_slow != self.past_caches {
+            self.against += 1;
             self.until_look = 0;
-            return;
+            if self.against < IN_A_ROW {
+                return;
+            }
+            (self.past_caches, self.pause) = (is_slow, FIRST_PAUSE);
+        } else if is_slow {
+            self.pause = (2 * self.pause).min(LAST_PAUSE);
         }
-        self.slow = 0;
-        self.pause = if self.past_caches { (2 * self.pause).min(LAST_PAUSE) } else { FIRST_PAUSE };
-        self.past_caches = true;
-        self.until_look = self.pause;
+        self.against = 0;
+        self.until_look = if is_slow { self.pause } else { LOOK_EVERY };
     }
 }
 
@@ -146,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_become_rarer_while_they_fail_and_one_that_succeeds_ends_it() {
+    fn trials_become_rarer_while_they_fail_and_two_that_succeed_end_it() {
         let mut stores = Stores::new(None);
         let mut pauses = Vec::new();
         for _ in 0..12 {
@@ -156,6 +164,9 @@ mod tests {
             }
         }
         assert!(pauses.is_sorted() && pauses.first() == Some(&FIRST_PAUSE) && pauses.last() == Some(&LAST_PAUSE));
+        stores.judge(BYTES, NEAR_NS);
+        assert!(stores.past_caches);
+        assert_eq!(stores.until_look, 0, "the next copy is timed as well");
         stores.judge(BYTES, NEAR_NS);
         assert!(!stores.past_caches);
     }

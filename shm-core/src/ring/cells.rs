@@ -7,10 +7,12 @@
 #![allow(unsafe_code)] // writes to memory that other processes map
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::Span;
 use super::marks::{is_far_behind, stay_comparable};
 use crate::copy::Stores;
+use crate::copy::cico::{LINE, prefetch_for_write};
 use crate::segment::Segment;
 use crate::segment::layout::{FIRST_CELLS, PAGE, SLOTS, cell_bytes, cells_in_ring};
 use crate::sync::before;
@@ -45,8 +47,10 @@ pub(super) struct Cells {
     overrun: u32,
     /// How this rank's payloads go into its cells.
     stores: Stores,
-    /// All cells that there are have been in use, so that they cost no page faults any more.
-    lapped: bool,
+    /// Bytes of this rank's cells, from the first on, that it has written to.
+    written: usize,
+    /// Those that it has asked for last.
+    asked: Range<usize>,
     /// Bytes of this rank's cells, from the first on, whose pages are there.
     touched: usize,
 }
@@ -74,7 +78,8 @@ impl Cells {
             intact: VecDeque::with_capacity(SLOTS as usize),
             overrun: 0,
             stores,
-            lapped: false,
+            written: 0,
+            asked: 0..0,
             touched: 0,
         }
     }
@@ -155,14 +160,20 @@ impl Cells {
         self.first[rank].wrapping_add(span.first_cell() as usize * self.cell_bytes)
     }
 
-    /// Where `rank`'s cells of the next spans begin, and the bytes of them before the ring's end. Nowhere while payloads go
-    /// past the caches.
-    #[inline]
-    pub(super) fn next(&self, rank: usize) -> (*const u8, usize) {
+    /// Asks for `rank`'s cells of the next `bytes`, its own, so that they are this core's when it comes to write there. Not while
+    /// payloads go past the caches, nor if the next copy is to be timed.
+    pub(super) fn ask_for_next(&mut self, rank: usize, bytes: usize) {
+        if self.stores.go_past_caches() || self.stores.look_is_due() {
+            return;
+        }
         #[allow(clippy::cast_possible_truncation)] // less than the ring's cells
         let cell = (self.taken % self.count as u64) as usize;
-        let cells = if self.stores.go_past_caches() { 0 } else { self.count - cell };
-        (self.first[rank].wrapping_add(cell * self.cell_bytes), cells * self.cell_bytes)
+        let begin = cell * self.cell_bytes;
+        // Not across the ring's end.
+        self.asked = begin..(begin + bytes).min(self.count * self.cell_bytes);
+        for at in self.asked.clone().step_by(LINE) {
+            prefetch_for_write(self.first[rank].wrapping_add(at));
+        }
     }
 
     /// Copies `bytes` at `from` into `rank`'s cells of `span`, from `offset` on.
@@ -173,8 +184,6 @@ impl Cells {
     #[inline]
     pub(super) unsafe fn put(&mut self, rank: usize, span: Span, offset: usize, from: *const u8, bytes: usize) {
         assert!(offset + bytes <= span.bytes() as usize, "{bytes} bytes at {offset} for a span of {}", span.bytes());
-        // A ring that has just grown begins its first lap as if it were the second.
-        self.lapped |= self.count == self.most && self.taken > 2 * self.count as u64;
         let to = self.at(rank, span).wrapping_add(offset);
         // What is left out before the offset is written later.
         let begin = span.first_cell() as usize * self.cell_bytes;
@@ -182,8 +191,10 @@ impl Cells {
         if end > self.touched {
             self.touch(rank, begin, end);
         }
+        let rested = end <= self.written && !self.asked.contains(&(begin + offset));
+        self.written = self.written.max(end);
         // SAFETY: the cells have room; the rest is the caller's promise.
-        unsafe { self.stores.copy_in(to, from, bytes, self.lapped) };
+        unsafe { self.stores.copy_in(to, from, bytes, rested) };
     }
 
     /// Takes the pages of `rank`'s own cells, at least from byte `begin` to `end`, before the first lap has come there.
@@ -258,6 +269,32 @@ mod tests {
         let first: std::collections::BTreeSet<u32> =
             (0..500).map(|step| cells.take(step, 4096, step.saturating_sub(SLOTS)).first_cell()).collect();
         assert_eq!(first.len(), FIRST_CELLS);
+    }
+
+    /// A copy that is to be timed finds its lines where its reader has left them.
+    #[test]
+    fn who_times_the_next_copy_asks_for_nothing() {
+        let (mut cells, _segment) = cells_of(2);
+        let payload = [1; 4096];
+        let (mut looks, mut due_in_a_row) = (0, 0);
+        for step in 0..1000 {
+            let span = cells.take(step, payload.len(), step.saturating_sub(SLOTS));
+            let written = cells.written;
+            // SAFETY: the cells are this rank's and were taken for the payload; nobody reads them.
+            unsafe { cells.put(0, span, 0, payload.as_ptr(), payload.len()) };
+            let is_due = cells.stores.look_is_due();
+            let asked = cells.asked.clone();
+            cells.ask_for_next(0, payload.len());
+            assert!(!is_due || cells.asked == asked, "step {step}");
+            due_in_a_row = if is_due { due_in_a_row + 1 } else { 0 };
+            looks += usize::from(due_in_a_row == 1);
+            if cells.written > written {
+                due_in_a_row = 0; // new cells are not timed
+            }
+            // A second look follows if the first is against what was done.
+            assert!(due_in_a_row <= 2, "step {step}");
+        }
+        assert!(looks > 1, "{looks} looks");
     }
 
     /// Steps are numbers of 32 bits, and a long series of small operations takes no cells.

@@ -179,22 +179,21 @@ impl Ring {
     /// Asks for the place of a next payload as long as this one, if it does not stand beside the flag, so that its lines
     /// are this core's own when it comes. Not for the flag: a peer that polls it already would lose it twice.
     #[inline]
-    pub(crate) fn expect_another(&self, bytes: usize) {
+    pub(crate) fn expect_another(&mut self, bytes: usize) {
         if bytes > INLINE_BYTES {
-            self.fetch_next(bytes);
+            self.ask_for_next(bytes);
         }
     }
 
     #[inline(never)]
-    fn fetch_next(&self, bytes: usize) {
-        let (next, most) = if bytes <= self.annexes.bytes() {
-            (self.annexes.at(self.rank, self.step).cast_const(), EXPECTED_LINES * LINE)
-        } else {
-            let longest = if self.terms.own_cores { LONGEST_EXPECTED } else { LONGEST_EXPECTED_SHARED };
-            if bytes <= longest { self.cells.next(self.rank) } else { return }
-        };
-        for line in 0..bytes.min(most).div_ceil(LINE) {
-            prefetch_for_write(next.wrapping_add(line * LINE));
+    fn ask_for_next(&mut self, bytes: usize) {
+        if bytes <= self.annexes.bytes() {
+            let next = self.annexes.at(self.rank, self.step);
+            for line in 0..bytes.div_ceil(LINE).min(EXPECTED_LINES) {
+                prefetch_for_write(next.wrapping_add(line * LINE));
+            }
+        } else if bytes <= if self.terms.own_cores { LONGEST_EXPECTED } else { LONGEST_EXPECTED_SHARED } {
+            self.cells.ask_for_next(self.rank, bytes);
         }
     }
 }
