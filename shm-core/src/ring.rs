@@ -228,6 +228,11 @@ impl Ring {
         self.trials.prefers_joint(call.collective, call.bytes())
     }
 
+    /// Doubles the ring of cells, unless it is as long as can be. All ranks do so before the same operation.
+    pub(crate) fn lengthen(&mut self) {
+        self.cells.lengthen();
+    }
+
     /// Cells that an operation has used so far, the same on all ranks.
     pub(crate) fn cells_used(&self) -> usize {
         self.cells.used()

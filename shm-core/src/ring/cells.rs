@@ -135,6 +135,13 @@ impl Cells {
         Span::with_cells(step, needed, first_cell, bytes)
     }
 
+    /// Doubles the ring, unless it is as long as can be.
+    pub(super) fn lengthen(&mut self) {
+        if self.count < self.most {
+            self.grow();
+        }
+    }
+
     /// Doubles the ring, whose new cells nobody has used.
     ///
     /// Places are counted anew, such that each span keeps its cells, and those of the lap before this one lie a whole

@@ -143,6 +143,9 @@ impl<'a> Operation<'a> {
         match ring.trials().turn(call.collective, call.bytes()) {
             Turn::Goes(way) => Self::in_way(ring, call, way, stays),
             Turn::Timed(way, kind) => {
+                if ring.trials().begins_again(kind) {
+                    ring.lengthen();
+                }
                 let came_ns = clock::now_ns();
                 let (bytes, cells_used) = (call.bytes(), ring.cells_used());
                 let operation = Self::in_way(ring, call, way, stays);

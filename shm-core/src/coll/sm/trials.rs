@@ -11,16 +11,20 @@ use reduce_kernels::Collective;
 /// Operations between two trials of a kind: doubled while they change nothing.
 const FIRST_PAUSE: u32 = 8;
 const LAST_PAUSE: u32 = 512;
-/// Operations one way before some are timed: the first ones find nothing of what they need in the caches.
+/// Operations one way before some are timed: the first ones find nothing of what they need in the caches. Of long ones one is
+/// enough.
 const WARMING: u32 = 4;
+const LONG_WARMING: u32 = 1;
+const LONG_BYTES: usize = 1 << 20;
 /// Operations each way that are timed: one may be interrupted, or come to pages that nobody has used.
 const TIMED: usize = 2;
 /// Most operations one way, while they use cells for the first time, or are not as long as the one that was timed; then there
 /// is no trial.
 const MOST_WARMING: u32 = 24;
 const ALL_TIMED: usize = 2 * TIMED;
-/// The other way must be so much faster, in percent, twice in a row.
+/// The other way must be so much faster, in percent, twice in a row, or once, if it is by far.
 const MARGIN_PERCENT: u64 = 5;
+const WIDE_MARGIN_PERCENT: u64 = 25;
 const IN_A_ROW: u32 = 2;
 
 /// Operations that are judged together: of one collective, with lengths between two powers of two.
@@ -116,6 +120,8 @@ pub(crate) struct Trials([Trial; KINDS]);
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     joint: bool,
+    /// A trial has told.
+    is_judged: bool,
     /// Operations until the next trial.
     pause: u32,
     last_pause: u32,
@@ -134,6 +140,7 @@ impl Trials {
     pub(crate) fn new(likely: impl Fn(usize) -> bool) -> Self {
         let trial = |kind: usize| Trial {
             joint: likely(1 << (kind % LENGTHS + 12)),
+            is_judged: false,
             pause: 1,
             last_pause: FIRST_PAUSE,
             gone: 0,
@@ -165,12 +172,20 @@ impl Trials {
         }
     }
 
+    /// True if the next operation is the first of a trial of `kind`, and not of its first one. What goes otherwise then had better
+    /// find a longer ring of cells: it grows with use, and shows what it can only when it is long.
+    pub(crate) fn begins_again(&self, kind: Kind) -> bool {
+        let trial = &self.0[kind.0];
+        trial.timed == 0 && trial.gone == 0 && trial.last_pause > FIRST_PAUSE
+    }
+
     /// An operation of a trial on `bytes` was completed. `warm`: it has used no cells for the first time.
     pub(crate) fn went(&mut self, kind: Kind, bytes: usize, stay: Stay, warm: bool) {
         let trial = &mut self.0[kind.0];
         trial.gone += 1;
         // Not always at the same distance from each other: calls of several kinds may take turns.
-        let warming = if trial.timed < TIMED { WARMING } else { WARMING + trial.dissent };
+        let warming = if bytes < LONG_BYTES { WARMING } else { LONG_WARMING };
+        let warming = if trial.timed < TIMED { warming } else { warming + trial.dissent };
         if warm && trial.gone > warming && (trial.timed == 0 || trial.bytes == bytes) {
             trial.took.0[trial.timed] = stay;
             trial.timed += 1;
@@ -192,17 +207,32 @@ impl Trials {
         let [jointly_ns, otherwise_ns] = times.unwrap_or_default();
         trial.joint &= times.is_some();
         let (chosen, other) = if trial.joint { (jointly_ns, otherwise_ns) } else { (otherwise_ns, jointly_ns) };
-        if other * 100 >= chosen * (100 - MARGIN_PERCENT) {
-            trial.dissent = 0;
-            trial.rest();
-        } else {
-            trial.dissent += 1;
-            if trial.dissent < IN_A_ROW {
-                return; // the next operation is a trial again
-            }
+        let is_faster_by = |percent| other * 100 < chosen * (100 - percent);
+        trial.dissent = if is_faster_by(MARGIN_PERCENT) { trial.dissent + 1 } else { 0 };
+        if trial.dissent >= IN_A_ROW || is_faster_by(WIDE_MARGIN_PERCENT) {
             // No shorter pauses: where both take about as long, trials would come one after the other.
             (trial.joint, trial.dissent) = (!trial.joint, 0);
             trial.pause = trial.last_pause;
+        } else if trial.dissent == 0 {
+            trial.rest();
+        } else {
+            return; // the next operation is a trial again
+        }
+        if times.is_some() {
+            self.guess(kind);
+        }
+    }
+
+    /// What was found of `kind` is the first guess of what is longer, up to the next length that was tried; and of what is shorter,
+    /// if it was not to work jointly, whose cost that does not depend on the length weighs more there.
+    fn guess(&mut self, kind: Kind) {
+        let first = kind.0 / LENGTHS * LENGTHS;
+        let (shorter, longer) = self.0[first..first + LENGTHS].split_at_mut(kind.0 - first);
+        let Some((trial, longer)) = longer.split_first_mut() else { return };
+        trial.is_judged = true;
+        longer.iter_mut().take_while(|longer| !longer.is_judged).for_each(|longer| longer.joint = trial.joint);
+        if !trial.joint {
+            shorter.iter_mut().rev().take_while(|shorter| !shorter.is_judged).for_each(|shorter| shorter.joint = false);
         }
     }
 }
@@ -268,18 +298,43 @@ mod tests {
 
     #[test]
     fn two_trials_in_a_row_change_the_way_and_one_does_not() {
+        let (clearly, not) = ([5000, 4500], [4500, 5000]);
         let mut trials = two();
-        play(&mut trials, 14, BYTES, [5000, 1000]);
+        play(&mut trials, 14, BYTES, clearly);
         assert!(trials[0].prefers_joint(Bcast, BYTES));
-        play(&mut trials, 14, BYTES, [1000, 5000]);
-        let ways = play(&mut trials, 51, BYTES, [5000, 1000]);
+        play(&mut trials, 14, BYTES, not);
+        let ways = play(&mut trials, 51, BYTES, clearly);
         assert!(ways.ends_with("OOOOOOJJJJJJEOOOOOOJJJJJJJEoooooooo"), "{ways}");
         assert!(!trials[0].prefers_joint(Bcast, BYTES) && !trials[1].prefers_joint(Bcast, BYTES));
-        assert!(trials[0].prefers_joint(Allreduce, BYTES) && trials[0].prefers_joint(Bcast, 2 * BYTES));
+        assert!(trials[0].prefers_joint(Allreduce, BYTES));
         // About as fast is not faster.
         play(&mut trials, 2000, BYTES, [1000, 1040]);
         assert!(!trials[0].prefers_joint(Bcast, BYTES));
         assert!(!Trials::new(|bytes| bytes >= BYTES).prefers_joint(Bcast, BYTES - 1), "short ones begin the other way");
+    }
+
+    #[test]
+    fn one_trial_changes_the_way_if_the_other_is_faster_by_far() {
+        let mut trials = two();
+        let ways = play(&mut trials, 16, BYTES, [5000, 3000]);
+        assert_eq!(ways, "jOOOOOOJJJJJJEoo");
+        let ways = play(&mut two(), 9, LONG_BYTES, [5000, 3000]);
+        assert_eq!(ways, "jOOOJJJEo", "long operations");
+    }
+
+    #[test]
+    fn what_is_found_of_a_length_is_the_first_guess_of_others() {
+        let guesses =
+            |trials: &Trials| [BYTES / 2, BYTES, 2 * BYTES, 4 * BYTES].map(|bytes| trials.prefers_joint(Bcast, bytes));
+        let mut trials = two();
+        assert_eq!(guesses(&trials[0]), [false, true, true, true]);
+        play(&mut trials, 16, 2 * BYTES, [5000, 3000]);
+        assert_eq!(guesses(&trials[0]), [false; 4], "what does not pay is not begun with, shorter or longer");
+        play(&mut trials, 16, BYTES, [3000, 5000]);
+        assert_eq!(guesses(&trials[0]), [false, true, false, false], "what was tried stays");
+        play(&mut trials, 16, 4 * BYTES, [3000, 5000]);
+        assert_eq!(guesses(&trials[0]), [false, true, false, true]);
+        assert!(trials[0].prefers_joint(Bcast, 8 * BYTES) && trials[0].prefers_joint(Allreduce, 2 * BYTES));
     }
 
     #[test]
