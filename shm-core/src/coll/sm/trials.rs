@@ -8,7 +8,8 @@ use crate::ring::{Ring, Span};
 use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
 
-/// Operations between two trials of a kind: doubled while they change nothing.
+/// Operations between two trials of a kind: doubled while they change nothing, or four times as many if the other way is slower
+/// by far.
 const FIRST_PAUSE: u32 = 8;
 const LAST_PAUSE: u32 = 512;
 /// Operations one way before some are timed: the first ones find nothing of what they need in the caches. Of long ones one is
@@ -22,7 +23,7 @@ const TIMED: usize = 2;
 /// is no trial.
 const MOST_WARMING: u32 = 24;
 const ALL_TIMED: usize = 2 * TIMED;
-/// The other way must be so much faster, in percent, twice in a row, or once, if it is by far.
+/// The other way must be so much faster, in percent, twice in a row, or once, if it is faster by far.
 const MARGIN_PERCENT: u64 = 5;
 const WIDE_MARGIN_PERCENT: u64 = 25;
 const IN_A_ROW: u32 = 2;
@@ -195,7 +196,7 @@ impl Trials {
             }
         } else if trial.gone >= MOST_WARMING {
             (trial.timed, trial.gone) = (0, 0);
-            trial.rest();
+            trial.rest(2);
         }
     }
 
@@ -207,14 +208,14 @@ impl Trials {
         let [jointly_ns, otherwise_ns] = times.unwrap_or_default();
         trial.joint &= times.is_some();
         let (chosen, other) = if trial.joint { (jointly_ns, otherwise_ns) } else { (otherwise_ns, jointly_ns) };
-        let is_faster_by = |percent| other * 100 < chosen * (100 - percent);
-        trial.dissent = if is_faster_by(MARGIN_PERCENT) { trial.dissent + 1 } else { 0 };
-        if trial.dissent >= IN_A_ROW || is_faster_by(WIDE_MARGIN_PERCENT) {
+        let is_faster = |one: u64, than: u64, percent: u64| one * 100 < than * (100 - percent);
+        trial.dissent = if is_faster(other, chosen, MARGIN_PERCENT) { trial.dissent + 1 } else { 0 };
+        if trial.dissent >= IN_A_ROW || is_faster(other, chosen, WIDE_MARGIN_PERCENT) {
             // No shorter pauses: where both take about as long, trials would come one after the other.
             (trial.joint, trial.dissent) = (!trial.joint, 0);
             trial.pause = trial.last_pause;
         } else if trial.dissent == 0 {
-            trial.rest();
+            trial.rest(if is_faster(chosen, other, WIDE_MARGIN_PERCENT) { 4 } else { 2 });
         } else {
             return; // the next operation is a trial again
         }
@@ -238,9 +239,9 @@ impl Trials {
 }
 
 impl Trial {
-    /// Behind a trial that has changed nothing.
-    fn rest(&mut self) {
-        self.last_pause = (2 * self.last_pause).min(LAST_PAUSE);
+    /// Behind a trial that has changed nothing, for so many `times` as many operations as behind the last one.
+    fn rest(&mut self, times: u32) {
+        self.last_pause = (times * self.last_pause).min(LAST_PAUSE);
         self.pause = self.last_pause;
     }
 }
@@ -286,11 +287,14 @@ mod tests {
     #[test]
     fn what_is_faster_goes_on_with_ever_fewer_trials() {
         let trial = "OOOOOOJJJJJJE";
+        for (times, pauses) in [([1000, 1100], [16, 32, 12]), ([1000, 5000], [32, 128, 12])] {
+            let mut trials = two();
+            let pauses = pauses.map(|operations| "j".repeat(operations));
+            let expected = format!("j{trial}{}{trial}{}{trial}{}", pauses[0], pauses[1], pauses[2]);
+            assert_eq!(play(&mut trials, expected.len(), BYTES, times), expected);
+            assert!(trials[1].prefers_joint(Bcast, BYTES));
+        }
         let mut trials = two();
-        let ways = play(&mut trials, 100, BYTES, [1000, 5000]);
-        let pauses = [16, 32, 12].map(|operations| "j".repeat(operations));
-        assert_eq!(ways, format!("j{trial}{}{trial}{}{trial}{}", pauses[0], pauses[1], pauses[2]));
-        assert!(trials[1].prefers_joint(Bcast, BYTES));
         play(&mut trials, 100_000, BYTES, [1000, 5000]);
         let ways = play(&mut trials, 2 * LAST_PAUSE as usize, BYTES, [1000, 5000]);
         assert!((1..=2).contains(&ways.matches('E').count()), "{ways}");
