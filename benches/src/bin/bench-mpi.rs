@@ -2,7 +2,7 @@
 //!
 //! Each round runs the program alone, with the library, and as a program of han's own under the same launcher, the order
 //! changing from round to round; what is printed are medians over rounds, and the ratio of the first two with its least
-//! and largest value.
+//! and largest value. Only turns in the same state of the machine are compared, so collectives have turns of their own: short ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use benches::contestants::{self, Job, Library, Places};
 use benches::job::{Style, Task, world};
+use benches::machine::State;
 use benches::network::Network;
 use benches::table::{Table, bytes_text, median, us_text};
 use benches::testbed::{self, Testbed};
@@ -73,8 +74,11 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Alone, Way::With, Way::Native];
 
-/// Microseconds by collective, bytes and way, one for each round that has succeeded.
-type Times = BTreeMap<(String, usize), BTreeMap<Way, BTreeMap<u32, f64>>>;
+/// Microseconds of the rounds that have succeeded, each in the state of the machine around it.
+type Rounds = BTreeMap<(State, u32), f64>;
+
+/// By collective, bytes and way.
+type Times = BTreeMap<(String, usize), BTreeMap<Way, Rounds>>;
 
 fn main() -> ExitCode {
     match compare(&Args::parse()) {
@@ -112,7 +116,7 @@ fn compare(args: &Args) -> Result<()> {
             let task = task(args, ranks, network);
             let testbed = network.map(|network| Testbed::up_to_measure(&places.testbed, network)).transpose()?;
             let preload = format!("LD_PRELOAD={}", library.display());
-            let times = measure(args, &places, library_of, &task, &preload, testbed.as_ref());
+            let times = measure(args, &places, library_of, &task, &preload, testbed.as_ref())?;
             println!("\n## {} on {}\n\n{}", library_of.name(), world(ranks, network.as_ref()), table(&times));
         }
     }
@@ -160,26 +164,29 @@ fn measure(
     task: &Task,
     preload: &str,
     testbed: Option<&Testbed>,
-) -> Times {
+) -> Result<Times> {
     let (mut times, mut busy) = (Times::new(), 0);
     let cores = machine::cores();
     for round in 0..args.rounds {
         let mut ways = WAYS;
         ways.rotate_left(round as usize % WAYS.len());
-        for way in ways {
-            let Some(contestant) = contestants::usual(library, task, cores) else { continue };
+        for (collective, way) in args.collectives.iter().flat_map(|collective| ways.map(|way| (collective, way))) {
+            let task = Task { collectives: vec![collective.clone()], ..task.clone() };
+            let Some(contestant) = contestants::usual(library, &task, cores) else { continue };
             let program = places.programs.join(if way == Way::Native { Library::Han } else { library }.word());
-            let job = job_of(&program, task, if way == Way::With { preload } else { "LD_PRELOAD=" });
+            let job = job_of(&program, &task, if way == Way::With { preload } else { "LD_PRELOAD=" });
             let mut command = contestant.start(places, &job, cores, args.timeout);
             if let Some(testbed) = testbed {
                 testbed.enter(&mut command);
             }
             busy += u32::from(!machine::wait_for_quiet(Duration::from_secs(args.patience)));
+            let before_ns = machine::one_way_ns(&places.han)?;
             match job::run(&mut command) {
                 Ok(outcome) => {
+                    let state = State::between(before_ns, machine::one_way_ns(&places.han)?);
                     for row in outcome.rows {
                         let ways = times.entry((row.coll, row.bytes)).or_default();
-                        ways.entry(way).or_default().insert(round, row.us_median);
+                        ways.entry(way).or_default().insert((state, round), row.us_median);
                     }
                     if let Some(why) = outcome.failure {
                         eprintln!("bench-mpi: {}, round {round}: {why}", contestant.name);
@@ -192,7 +199,7 @@ fn measure(
     if busy > 0 {
         eprintln!("bench-mpi: {busy} turns had a busy machine");
     }
-    times
+    Ok(times)
 }
 
 /// The program behind `env`, which sets one variable for it and not for its launcher.
@@ -203,10 +210,12 @@ fn job_of(program: &Path, task: &Task, variable: &str) -> Job {
 }
 
 fn table(times: &Times) -> String {
-    let mut table = Table::new(["", "bytes", "alone us", "with us", "ratio", "least", "largest", "native us", ""]);
+    let columns = ["", "bytes", "alone us", "with us", "ratio", "least", "largest", "rounds", "native us", "state", ""];
+    let mut table = Table::new(columns);
     for ((coll, bytes), ways) in times {
-        let of = |way| ways.get(&way).map(|rounds| rounds.values().copied().collect::<Vec<_>>()).and_then(median);
-        let ratios = ratios(ways);
+        let state = usual_state(ways);
+        let of = |way| median(in_state(ways, way, state).map(|(_, us)| us).collect());
+        let ratios = ratios(ways, state);
         let ratio = median(ratios.clone());
         let shown = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
         table.add([
@@ -217,17 +226,30 @@ fn table(times: &Times) -> String {
             shown(ratio),
             shown(ratios.iter().copied().reduce(f64::min)),
             shown(ratios.iter().copied().reduce(f64::max)),
+            ratios.len().to_string(),
             us_text(of(Way::Native)),
+            state.name().to_owned(),
             if ratio.is_some_and(|ratio| ratio < LEAST_RATIO) { "slower" } else { "" }.to_owned(),
         ]);
     }
     table.markdown()
 }
 
+/// The state in which most rounds can be compared.
+fn usual_state(ways: &BTreeMap<Way, Rounds>) -> State {
+    if ratios(ways, State::Far).len() > ratios(ways, State::Near).len() { State::Far } else { State::Near }
+}
+
+/// The rounds of a way in this state, with their numbers.
+fn in_state(ways: &BTreeMap<Way, Rounds>, way: Way, state: State) -> impl Iterator<Item = (u32, f64)> {
+    let rounds = ways.get(&way).into_iter().flatten();
+    rounds.filter(move |((of, _), _)| *of == state).map(|(&(_, round), &us)| (round, us))
+}
+
 /// How many times as fast the library is, round by round.
-fn ratios(ways: &BTreeMap<Way, BTreeMap<u32, f64>>) -> Vec<f64> {
-    let (Some(alone), Some(with)) = (ways.get(&Way::Alone), ways.get(&Way::With)) else { return Vec::new() };
-    alone.iter().filter_map(|(round, us)| Some(us / with.get(round)?)).collect()
+fn ratios(ways: &BTreeMap<Way, Rounds>, state: State) -> Vec<f64> {
+    let with: BTreeMap<u32, f64> = in_state(ways, Way::With, state).collect();
+    in_state(ways, Way::Alone, state).filter_map(|(round, us)| Some(us / with.get(&round)?)).collect()
 }
 
 #[cfg(test)]
@@ -235,12 +257,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_compare_within_rounds() {
-        let rounds = |times: &[(u32, f64)]| times.iter().copied().collect();
-        let alone: BTreeMap<u32, f64> = rounds(&[(0, 4.0), (1, 9.0), (2, 1.0)]);
-        let ways = BTreeMap::from([(Way::Alone, alone), (Way::With, rounds(&[(0, 2.0), (1, 3.0)]))]);
-        assert_eq!(ratios(&ways), [2.0, 3.0]);
-        let times = Times::from([(("bcast".to_owned(), 4096), ways)]);
-        assert!(table(&times).contains("| bcast |    4K |     4.00 |    2.00 |  2.00 |  2.00 |    3.00 |"));
+    fn ratios_compare_within_rounds_and_states() {
+        let rounds =
+            |times: &[(State, u32, f64)]| times.iter().map(|&(state, round, us)| ((state, round), us)).collect();
+        let (near, far) = (State::Near, State::Far);
+        let alone: Rounds =
+            rounds(&[(near, 0, 4.0), (near, 1, 9.0), (near, 2, 1.0), (far, 3, 50.0), (State::Changed, 4, 5.0)]);
+        let with = rounds(&[(near, 0, 2.0), (near, 1, 3.0), (far, 2, 10.0), (far, 3, 10.0), (State::Changed, 4, 1.0)]);
+        let mut ways = BTreeMap::from([(Way::Alone, alone), (Way::With, with)]);
+        assert_eq!((ratios(&ways, near), ratios(&ways, far)), (vec![2.0, 3.0], vec![5.0]));
+        let times = Times::from([(("bcast".to_owned(), 4096), ways.clone())]);
+        assert!(table(&times).contains("| bcast |    4K |     4.00 |    2.00 |  2.00 |  2.00 |    3.00 |      2 |"));
+        ways.entry(Way::Alone).or_default().extend([((far, 2), 20.0), ((far, 4), 1.0)]);
+        assert_eq!(usual_state(&ways), near, "as many");
+        ways.entry(Way::With).or_default().insert((far, 4), 1.0);
+        assert_eq!(usual_state(&ways), far);
     }
 }
