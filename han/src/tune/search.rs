@@ -1,6 +1,6 @@
 //! The four searches of section 6.2: all configurations or those that rules leave, measured whole or by their tasks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use shm_core::Collective;
@@ -18,6 +18,8 @@ const STABLE_TASKS: usize = 5;
 const STABLE_BYTES: usize = 4 << 20;
 /// Everything is measured so often, with everything else between, and the best counts: so no disturbance decides.
 const TURNS: usize = 2;
+/// Tasks that make no estimate within so many times the best one are measured once.
+const HOPELESS: f64 = 2.0;
 /// A single chunk is measured at lengths that are so many times each other.
 const SINGLE_RATIO: usize = 64;
 /// The same where rules are trusted.
@@ -137,8 +139,13 @@ pub struct Outcome {
 /// Those of the measurements.
 pub fn search<B: Bench>(bench: &mut B, space: &Space, method: Method) -> Result<Outcome, B::Error> {
     let mut search = Search::new(bench, space, method);
-    let foreseen = first_turns(space, method);
-    for turn in 0..TURNS {
+    let mut foreseen = first_turns(space, method);
+    for work in &foreseen {
+        search.turn(work, 0)?;
+    }
+    let hopeful = search.hopeful()?;
+    foreseen.retain(|work| work.chunks.is_none() || hopeful.contains(&work.to_string()));
+    for turn in 1..TURNS {
         for work in &foreseen {
             search.turn(work, turn)?;
         }
@@ -152,9 +159,10 @@ pub fn search<B: Bench>(bench: &mut B, space: &Space, method: Method) -> Result<
 /// Everything that `method` is known to measure: what estimates leave open comes on top.
 #[must_use]
 pub fn works(space: &Space, method: Method) -> Vec<Work> {
-    let turns =
-        (0..TURNS).flat_map(|turn| first_turns(space, method).into_iter().map(move |work| Work { turn, ..work }));
-    turns.collect()
+    let first = first_turns(space, method);
+    let again = |turn| first.iter().filter(|work| work.chunks.is_none()).map(move |work| Work { turn, ..*work });
+    let later: Vec<Work> = (1..TURNS).flat_map(again).collect();
+    [first, later].concat()
 }
 
 /// The first of all turns of what is known to be measured.
@@ -205,10 +213,10 @@ pub fn validate<B: Bench>(bench: &mut B, space: &Space, collective: Collective) 
         let known = search.family(collective, family)?;
         for candidate in space.of_family(case, family, false) {
             if let Some(segment) = candidate.segment
-                && let Some(estimate) = known.estimate(case, Some(segment))
+                && let Some(estimate) = known.estimate(case, candidate)
             {
                 let us = search.whole(case, candidate.settings(case))?;
-                checks.push(Check { family, segment, estimate, us });
+                checks.push(Check { family, segment, estimate: estimate.us, us });
             }
         }
     }
@@ -219,8 +227,8 @@ struct Search<'a, B> {
     bench: &'a mut B,
     space: &'a Space,
     method: Method,
-    /// What was measured, by its first turn: the best of all turns so far, and their number.
-    known: HashMap<String, (Entry, usize)>,
+    /// What was measured, by its first turn: the best of all turns so far.
+    known: HashMap<String, Entry>,
     outcome: Outcome,
 }
 
@@ -229,8 +237,14 @@ struct Family {
     settings: Inter,
     /// By length: one chunk, or everything if there are no tasks.
     single: Vec<(usize, f64)>,
-    /// By length of the chunks.
-    piped: Vec<(usize, Tasks)>,
+    piped: Vec<Piped>,
+}
+
+/// The tasks of chunks of a length, and by what they were measured.
+struct Piped {
+    segment: usize,
+    work: Work,
+    tasks: Tasks,
 }
 
 impl<'a, B: Bench> Search<'a, B> {
@@ -238,12 +252,12 @@ impl<'a, B: Bench> Search<'a, B> {
         Self { bench, space, method, known: HashMap::new(), outcome: Outcome::default() }
     }
 
+    fn is_by_tasks(&self, collective: Collective) -> bool {
+        self.method.has_tasks() && collective != Collective::Barrier
+    }
+
     fn collective(&mut self, collective: Collective) -> Result<(), B::Error> {
-        if self.method.has_tasks() && collective != Collective::Barrier {
-            self.by_tasks(collective)
-        } else {
-            self.by_whole(collective)
-        }
+        if self.is_by_tasks(collective) { self.by_tasks(collective) } else { self.by_whole(collective) }
     }
 
     /// One turn of a measurement.
@@ -251,23 +265,22 @@ impl<'a, B: Bench> Search<'a, B> {
         let entry = self.bench.measure(&Work { turn, ..*work })?;
         self.outcome.spent_s += entry.spent_s;
         self.outcome.measured += 1;
-        let known = self.known.entry(work.to_string()).or_insert_with(|| (entry.clone(), 0));
-        known.1 = turn + 1;
+        let known = self.known.entry(work.to_string()).or_insert_with(|| entry.clone());
         // Of the slowest leader.
         let total = |entry: &Entry| entry.us.iter().map(|tasks| tasks.iter().sum()).fold(0.0, f64::max);
-        if total(&entry) < total(&known.0) {
-            known.0 = entry;
+        if total(&entry) < total(known) {
+            *known = entry;
         }
         Ok(())
     }
 
-    /// The best of all turns.
+    /// The best of all turns; those of what was not foreseen come now.
     fn measure(&mut self, work: &Work) -> Result<Entry, B::Error> {
-        let done = self.known.get(&work.to_string()).map_or(0, |(_, turns)| *turns);
-        for turn in done..TURNS {
+        let name = work.to_string();
+        for turn in 0..if self.known.contains_key(&name) { 0 } else { TURNS } {
             self.turn(work, turn)?;
         }
-        Ok(self.known.get(&work.to_string()).map(|(entry, _)| entry.clone()).unwrap_or_default())
+        Ok(self.known.get(&name).cloned().unwrap_or_default())
     }
 
     fn whole(&mut self, case: Case, settings: Inter) -> Result<f64, B::Error> {
@@ -297,27 +310,52 @@ impl<'a, B: Bench> Search<'a, B> {
         Ok(())
     }
 
-    fn by_tasks(&mut self, collective: Collective) -> Result<(), B::Error> {
-        let by_rules = self.method.has_rules();
-        let families = self.space.families(collective, by_rules);
-        let families: Vec<Family> =
-            families.into_iter().map(|family| self.family(collective, family)).collect::<Result<_, _>>()?;
-        for case in self.cases(collective) {
-            let mut estimates: Vec<(f64, Candidate)> = Vec::new();
-            for family in &families {
-                let candidates = self.space.of_family(case, family.settings, by_rules);
-                let estimate = |candidate: Candidate| Some((family.estimate(case, candidate.segment)?, candidate));
-                estimates.extend(candidates.into_iter().filter_map(estimate));
+    /// The tasks without which some estimate would be missing that is not far from the best one, as far as the first turn tells.
+    fn hopeful(&mut self) -> Result<HashSet<String>, B::Error> {
+        let mut hopeful = HashSet::new();
+        for &collective in &self.space.collectives {
+            if !self.is_by_tasks(collective) {
+                continue;
             }
-            estimates.sort_by(|one, other| one.0.total_cmp(&other.0));
-            let best = estimates.first().map_or(0.0, |(us, _)| *us);
-            estimates.retain(|(us, _)| *us <= best * NEAR);
+            let families = self.families(collective)?;
+            for case in self.cases(collective) {
+                let estimates = self.estimates(case, &families);
+                let best = estimates.first().map_or(0.0, |estimate| estimate.us);
+                let near = estimates.iter().take_while(|estimate| estimate.us <= best * HOPELESS);
+                hopeful.extend(near.filter_map(|estimate| estimate.by.map(|work| work.to_string())));
+            }
+        }
+        Ok(hopeful)
+    }
+
+    fn families(&mut self, collective: Collective) -> Result<Vec<Family>, B::Error> {
+        let families = self.space.families(collective, self.method.has_rules());
+        families.into_iter().map(|family| self.family(collective, family)).collect()
+    }
+
+    /// What is estimated of all candidates for a case, the best first.
+    fn estimates<'f>(&self, case: Case, families: &'f [Family]) -> Vec<Estimate<'f>> {
+        let of_family = |family: &'f Family| {
+            let candidates = self.space.of_family(case, family.settings, self.method.has_rules());
+            candidates.into_iter().filter_map(move |candidate| family.estimate(case, candidate))
+        };
+        let mut estimates: Vec<Estimate<'f>> = families.iter().flat_map(of_family).collect();
+        estimates.sort_by(|one, other| one.us.total_cmp(&other.us));
+        estimates
+    }
+
+    fn by_tasks(&mut self, collective: Collective) -> Result<(), B::Error> {
+        let families = self.families(collective)?;
+        for case in self.cases(collective) {
+            let mut estimates = self.estimates(case, &families);
+            let best = estimates.first().map_or(0.0, |estimate| estimate.us);
+            estimates.retain(|estimate| estimate.us <= best * NEAR);
             estimates.truncate(SHORTLIST);
             let is_open = estimates.len() > 1 && case.bytes >= LONG_BYTES;
             let mut found: Option<Found> = None;
-            for (estimate, candidate) in estimates {
+            for Estimate { us: estimate, candidate, .. } in estimates {
                 let settings = candidate.settings(case);
-                let us = if is_open && !by_rules { self.whole(case, settings)? } else { estimate };
+                let us = if is_open && !self.method.has_rules() { self.whole(case, settings)? } else { estimate };
                 if found.is_none_or(|found| us < found.us) {
                     found = Some(Found { case, settings, us, estimate: Some(estimate) });
                 }
@@ -349,11 +387,11 @@ impl<'a, B: Bench> Search<'a, B> {
         for &segment in &self.space.segments {
             let longest = members.iter().filter(|(_, candidate)| candidate.segment == Some(segment));
             if let Some(bytes) = longest.map(|(case, _)| case.bytes).max() {
-                let mut tasks = self.tasks(collective, family, segment, bytes)?;
+                let mut piped = self.tasks(collective, family, segment, bytes)?;
                 if let Some(us) = between(&known.single, segment) {
-                    tasks.single = vec![us];
+                    piped.tasks.single = vec![us];
                 }
-                known.piped.push((segment, tasks));
+                known.piped.push(piped);
             }
         }
         Ok(known)
@@ -385,35 +423,47 @@ impl<'a, B: Bench> Search<'a, B> {
         family: Inter,
         segment: usize,
         longest: usize,
-    ) -> Result<Tasks, B::Error> {
+    ) -> Result<Piped, B::Error> {
         let depth = depth(collective, family.splits);
         let stable = (depth + STABLE_TASKS).max(STABLE_BYTES.div_ceil(segment));
         let chunks = stable.min(longest.div_ceil(segment)).max(1);
         let bytes = chunks * segment;
         let settings = Candidate { family, segment: Some(segment) }.settings(Case { collective, bytes });
         let by = self.method.name();
-        let entry = self.measure(&Work { by, turn: 0, collective, bytes, chunks: Some(chunks), settings })?;
+        let work = Work { by, turn: 0, collective, bytes, chunks: Some(chunks), settings };
+        let entry = self.measure(&work)?;
         let all = |tasks: &Vec<f64>| tasks.iter().sum();
         if chunks < 2 * depth {
             // Too few to tell tasks apart: the whole counts, and longer ones do not come.
             #[allow(clippy::cast_precision_loss)] // at most 5
             let each = entry.us.iter().map(all).fold(0.0, f64::max) / chunks as f64;
             let costs = Costs { head: Vec::new(), stable: each, tail: Vec::new() };
-            return Ok(Tasks { single: vec![each], piped: vec![costs] });
+            return Ok(Piped { segment, work, tasks: Tasks { single: vec![each], piped: vec![costs] } });
         }
         let piped: Vec<Costs> = entry.us.iter().map(|tasks| Costs::of_tasks(tasks, depth)).collect();
-        Ok(Tasks { single: piped.iter().map(|costs| costs.total(1.0)).collect(), piped })
+        let single = piped.iter().map(|costs| costs.total(1.0)).collect();
+        Ok(Piped { segment, work, tasks: Tasks { single, piped } })
     }
 }
 
 impl Family {
-    /// Microseconds for a case in chunks of `segment` bytes, or in one.
-    fn estimate(&self, case: Case, segment: Option<usize>) -> Option<f64> {
-        let Some(segment) = segment else { return between(&self.single, case.bytes) };
-        let (_, tasks) = self.piped.iter().find(|(bytes, _)| *bytes == segment)?;
+    /// What `candidate`, one of its members, takes for a case.
+    fn estimate(&self, case: Case, candidate: Candidate) -> Option<Estimate<'_>> {
+        let Some(segment) = candidate.segment else {
+            return Some(Estimate { us: between(&self.single, case.bytes)?, candidate, by: None });
+        };
+        let Piped { work, tasks, .. } = self.piped.iter().find(|piped| piped.segment == segment)?;
         #[allow(clippy::cast_precision_loss)] // lengths of vectors
-        Some(tasks.estimate(case.bytes as f64 / segment as f64))
+        Some(Estimate { us: tasks.estimate(case.bytes as f64 / segment as f64), candidate, by: Some(work) })
     }
+}
+
+/// Microseconds that a candidate is estimated to take.
+struct Estimate<'f> {
+    us: f64,
+    candidate: Candidate,
+    /// The measurement of its tasks, if it has several chunks.
+    by: Option<&'f Work>,
 }
 
 #[cfg(test)]
