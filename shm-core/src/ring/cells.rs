@@ -234,10 +234,11 @@ mod tests {
     use crate::segment::{Backing, Shape};
 
     fn cells_of(ranks: usize) -> (Cells, Segment) {
-        let bytes = Cells::bytes_of(ranks);
+        let bytes = PAGE + Cells::bytes_of(ranks);
         let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes };
         let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).expect("heap");
-        (Cells::new(&segment, &vec![0; ranks], Stores::new(None)), segment)
+        // Behind the segment's header.
+        (Cells::new(&segment, &vec![PAGE; ranks], Stores::new(None)), segment)
     }
 
     /// Whoever has had any of a span's cells before is waited for, and nobody who is not a ring behind.
