@@ -18,8 +18,8 @@ const STABLE_TASKS: usize = 5;
 const STABLE_BYTES: usize = 4 << 20;
 /// Everything is measured so often, with everything else between, and the best counts: so no disturbance decides.
 const TURNS: usize = 2;
-/// Tasks that make no estimate within so many times the best one are measured once.
-const HOPELESS: f64 = 2.0;
+/// What makes no estimate within so many times the best one is measured once.
+const HOPELESS: f64 = 1.5;
 /// A single chunk is measured at lengths that are so many times each other.
 const SINGLE_RATIO: usize = 64;
 /// The same where rules are trusted.
@@ -144,7 +144,7 @@ pub fn search<B: Bench>(bench: &mut B, space: &Space, method: Method) -> Result<
         search.turn(work, 0)?;
     }
     let hopeful = search.hopeful()?;
-    foreseen.retain(|work| work.chunks.is_none() || hopeful.contains(&work.to_string()));
+    foreseen.retain(|work| !search.is_by_tasks(work.collective) || hopeful.contains(&work.to_string()));
     for turn in 1..TURNS {
         for work in &foreseen {
             search.turn(work, turn)?;
@@ -156,13 +156,12 @@ pub fn search<B: Bench>(bench: &mut B, space: &Space, method: Method) -> Result<
     Ok(search.outcome)
 }
 
-/// Everything that `method` is known to measure: what estimates leave open comes on top.
+/// Everything that `method` measures, but for what estimates leave open; of what is by tasks some have one turn only.
 #[must_use]
 pub fn works(space: &Space, method: Method) -> Vec<Work> {
-    let first = first_turns(space, method);
-    let again = |turn| first.iter().filter(|work| work.chunks.is_none()).map(move |work| Work { turn, ..*work });
-    let later: Vec<Work> = (1..TURNS).flat_map(again).collect();
-    [first, later].concat()
+    let turns =
+        (0..TURNS).flat_map(|turn| first_turns(space, method).into_iter().map(move |work| Work { turn, ..work }));
+    turns.collect()
 }
 
 /// The first of all turns of what is known to be measured.
@@ -237,6 +236,8 @@ struct Family {
     settings: Inter,
     /// By length: one chunk, or everything if there are no tasks.
     single: Vec<(usize, f64)>,
+    /// By what these were measured.
+    by: Vec<Work>,
     piped: Vec<Piped>,
 }
 
@@ -284,10 +285,13 @@ impl<'a, B: Bench> Search<'a, B> {
     }
 
     fn whole(&mut self, case: Case, settings: Inter) -> Result<f64, B::Error> {
-        let Case { collective, bytes } = case;
-        let work = Work { by: self.method.name(), turn: 0, collective, bytes, chunks: None, settings };
-        let entry = self.measure(&work)?;
+        let entry = self.measure(&self.whole_work(case, settings))?;
         Ok(entry.us.iter().flatten().copied().fold(0.0, f64::max))
+    }
+
+    fn whole_work(&self, case: Case, settings: Inter) -> Work {
+        let Case { collective, bytes } = case;
+        Work { by: self.method.name(), turn: 0, collective, bytes, chunks: None, settings }
     }
 
     fn cases(&self, collective: Collective) -> Vec<Case> {
@@ -310,7 +314,7 @@ impl<'a, B: Bench> Search<'a, B> {
         Ok(())
     }
 
-    /// The tasks without which some estimate would be missing that is not far from the best one, as far as the first turn tells.
+    /// What estimates are made of that are not far from the best one, as far as the first turn tells.
     fn hopeful(&mut self) -> Result<HashSet<String>, B::Error> {
         let mut hopeful = HashSet::new();
         for &collective in &self.space.collectives {
@@ -322,7 +326,7 @@ impl<'a, B: Bench> Search<'a, B> {
                 let estimates = self.estimates(case, &families);
                 let best = estimates.first().map_or(0.0, |estimate| estimate.us);
                 let near = estimates.iter().take_while(|estimate| estimate.us <= best * HOPELESS);
-                hopeful.extend(near.filter_map(|estimate| estimate.by.map(|work| work.to_string())));
+                hopeful.extend(near.flat_map(|estimate| estimate.by).map(ToString::to_string));
             }
         }
         Ok(hopeful)
@@ -376,13 +380,14 @@ impl<'a, B: Bench> Search<'a, B> {
                 candidates.into_iter().map(move |candidate| (case, candidate))
             })
             .collect();
-        let mut known = Family { settings: family, single: Vec::new(), piped: Vec::new() };
+        let mut known = Family { settings: family, single: Vec::new(), by: Vec::new(), piped: Vec::new() };
         let single: Vec<Case> =
             members.iter().filter(|(_, candidate)| candidate.segment.is_none()).map(|(case, _)| *case).collect();
         for case in self.thinned(&single, !has_tasks(&family)) {
             let settings = Candidate { family, segment: None }.settings(case);
             let us = self.whole(case, settings)?;
             known.single.push((case.bytes, us));
+            known.by.push(self.whole_work(case, settings));
         }
         for &segment in &self.space.segments {
             let longest = members.iter().filter(|(_, candidate)| candidate.segment == Some(segment));
@@ -450,11 +455,18 @@ impl Family {
     /// What `candidate`, one of its members, takes for a case.
     fn estimate(&self, case: Case, candidate: Candidate) -> Option<Estimate<'_>> {
         let Some(segment) = candidate.segment else {
-            return Some(Estimate { us: between(&self.single, case.bytes)?, candidate, by: None });
+            // The ends of the line that it lies on.
+            let after = self.single.partition_point(|(bytes, _)| *bytes < case.bytes);
+            let by = self.by.get(after.saturating_sub(1)..self.by.len().min(after + 1))?;
+            return Some(Estimate { us: between(&self.single, case.bytes)?, candidate, by });
         };
         let Piped { work, tasks, .. } = self.piped.iter().find(|piped| piped.segment == segment)?;
         #[allow(clippy::cast_precision_loss)] // lengths of vectors
-        Some(Estimate { us: tasks.estimate(case.bytes as f64 / segment as f64), candidate, by: Some(work) })
+        Some(Estimate {
+            us: tasks.estimate(case.bytes as f64 / segment as f64),
+            candidate,
+            by: std::slice::from_ref(work),
+        })
     }
 }
 
@@ -462,8 +474,8 @@ impl Family {
 struct Estimate<'f> {
     us: f64,
     candidate: Candidate,
-    /// The measurement of its tasks, if it has several chunks.
-    by: Option<&'f Work>,
+    /// By what measurements.
+    by: &'f [Work],
 }
 
 #[cfg(test)]

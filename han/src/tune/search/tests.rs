@@ -128,8 +128,10 @@ fn the_list_of_work_is_what_is_done() {
     for (_, method) in Method::NAMES {
         let listed = works(&space, method);
         let (_, done) = run(&space, method);
+        let left_out = listed.iter().filter(|work| !done.contains(work));
+        let may_be_left_out = |work: &Work| method.has_tasks() && work.turn > 0;
+        assert!(left_out.copied().all(|work| may_be_left_out(&work)), "{method:?} leaves out what it has foreseen");
         let same = done.iter().filter(|work| listed.contains(work)).count();
-        assert_eq!(same, listed.len(), "{method:?} leaves out what it has foreseen");
         assert!(same * 2 > done.len(), "{method:?}: {same} of {}", done.len());
         let mut texts: Vec<String> = done.iter().map(ToString::to_string).collect();
         texts.sort();
