@@ -179,7 +179,9 @@ fn first_turns(space: &Space, method: Method) -> Vec<Work> {
     let mut listed = Listed(Vec::new());
     let mut search = Search::new(&mut listed, space, method);
     for &collective in &space.collectives {
-        let Ok(()) = search.collective(collective);
+        // Which estimates are open is not known yet.
+        let by_tasks = search.is_by_tasks(collective);
+        let Ok(()) = if by_tasks { search.families(collective).map(drop) } else { search.by_whole(collective) };
     }
     listed.0.retain(|work| work.turn == 0);
     listed.0
