@@ -87,10 +87,30 @@ impl fmt::Display for Choice {
 
 /// Chunks are so long: long enough for a message's own cost to vanish, and short enough for both levels to overlap.
 const SEGMENT_BYTES: usize = 256 << 10;
+/// Those where ranks share cores, so that little overlaps and each chunk costs turns on the core. Not those of reductions to
+/// a root, for which it makes no difference, nor those of allreduces by two nodes, whose leaders wait for each other.
+const SHARED_CORES_SEGMENT_BYTES: usize = 512 << 10;
 /// Those of allreduces, which go both ways at once, on a slow wire: acknowledgements stand there behind what is on its way.
 const SLOW_SEGMENT_BYTES: usize = 64 << 10;
 /// A wire is slow in that if it is so many times slower than those of the measurements: before, a chunk's own cost counts for more.
 const SLOW_TIMES: usize = 4;
+
+/// How long the chunks are that go through both levels, and why.
+fn segment(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
+    if let Some(bytes) = inter.segment_bytes {
+        return (bytes, "the setting says so");
+    }
+    let slow = || slowness(inter.wire_mbit_s(over.wire_mbit_s)) >= SLOW_TIMES;
+    let turns = "each chunk costs its ranks turns on the core that they share";
+    match over.collective {
+        Collective::Allreduce if slow() => {
+            (SLOW_SEGMENT_BYTES, "both ways at once the wire is slow: acknowledgements stand behind what is on its way")
+        }
+        Collective::Allreduce if over.shares_cores && over.layout.nodes() > 2 => (SHARED_CORES_SEGMENT_BYTES, turns),
+        Collective::Bcast if over.shares_cores => (SHARED_CORES_SEGMENT_BYTES, turns),
+        _ => (SEGMENT_BYTES, "a message's own cost has vanished, and one chunk travels while another is copied"),
+    }
+}
 
 /// Chooses for `over` under the settings, with the reasons.
 #[must_use]
@@ -115,15 +135,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         wire_mbit_s: over.wire_mbit_s,
         topology: None,
     };
-    let (segment_bytes, segment_why) = match inter.segment_bytes {
-        Some(bytes) => (bytes, "the setting says so"),
-        None if over.collective == Collective::Allreduce
-            && slowness(inter.wire_mbit_s(over.wire_mbit_s)) >= SLOW_TIMES =>
-        {
-            (SLOW_SEGMENT_BYTES, "both ways at once the wire is slow: acknowledgements stand behind what is on its way")
-        }
-        None => (SEGMENT_BYTES, "a message's own cost has vanished, and one chunk travels while another is copied"),
-    };
+    let (segment_bytes, segment_why) = segment(over, inter);
     let (leaders, leaders_why) = match inter.leaders {
         Some(leaders) => (leaders.min(layout.rails()), "the setting says so"),
         None => (1, "one rank a node keeps the network busy"),
@@ -237,9 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_go_both_ways_on_a_slow_wire_are_short() {
-        let layout = Layout::new(&[0, 0, 1, 1]);
-        let segment_bytes = |collective, wire_mbit_s, set| {
+    fn chunks_follow_the_wire_and_the_cores() {
+        let two = Layout::new(&[0, 0, 1, 1]);
+        let three = Layout::new(&[0, 1, 2]);
+        let segment_of = |layout, collective, shares_cores, wire_mbit_s, set| {
             let over = OverNodes {
                 collective,
                 count: 1 << 20,
@@ -247,18 +260,22 @@ mod tests {
                 commutative: true,
                 reproducible: false,
                 root: 0,
-                shares_cores: false,
+                shares_cores,
                 wire_mbit_s,
-                layout: &layout,
+                layout,
                 topology: None,
             };
             explain(&over, &Inter { wire_mbit_s: set, ..Inter::default() }).shape.chunk_bytes
         };
+        let segment_bytes = |collective, wire_mbit_s, set| segment_of(&two, collective, false, wire_mbit_s, set);
         let chosen = Collective::ALL
             .map(|collective| [None, Some(1000)].map(|wire| segment_bytes(collective, wire, None) >> 10));
         assert_eq!(chosen, [[256, 256], [256, 256], [256, 256], [256, 64]]);
         let of_allreduce = [2500, 5000].map(|wire| segment_bytes(Collective::Allreduce, Some(wire), None) >> 10);
         assert_eq!(of_allreduce, [64, 256]);
         assert_eq!(segment_bytes(Collective::Allreduce, Some(1000), Some(10_000)), 256 << 10, "what is set decides");
+        let by_shared_cores = Collective::ALL
+            .map(|collective| [&two, &three].map(|layout| segment_of(layout, collective, true, None, None) >> 10));
+        assert_eq!(by_shared_cores, [[256, 256], [512, 512], [256, 256], [256, 512]]);
     }
 }
