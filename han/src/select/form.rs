@@ -88,7 +88,7 @@ impl fmt::Display for Choice {
 /// Chunks are so long: long enough for a message's own cost to vanish, and short enough for both levels to overlap.
 const SEGMENT_BYTES: usize = 256 << 10;
 /// Those where ranks share cores, so that little overlaps and each chunk costs turns on the core. Not those of reductions to
-/// a root, for which it makes no difference, nor those of allreduces by two nodes, whose leaders wait for each other.
+/// a root, for which it makes no difference, nor those of allreduces by two nodes, some of which take longer so (`docs/nodes.md`).
 const SHARED_CORES_SEGMENT_BYTES: usize = 512 << 10;
 /// Those of allreduces, which go both ways at once, on a slow wire: acknowledgements stand there behind what is on its way.
 const SLOW_SEGMENT_BYTES: usize = 64 << 10;

@@ -159,9 +159,8 @@ pub fn search<B: Bench>(bench: &mut B, space: &Space, method: Method) -> Result<
 /// Everything that `method` measures, but for what estimates leave open; of what is by tasks some have one turn only.
 #[must_use]
 pub fn works(space: &Space, method: Method) -> Vec<Work> {
-    let turns =
-        (0..TURNS).flat_map(|turn| first_turns(space, method).into_iter().map(move |work| Work { turn, ..work }));
-    turns.collect()
+    let first = first_turns(space, method);
+    (0..TURNS).flat_map(|turn| first.iter().map(move |work| Work { turn, ..*work })).collect()
 }
 
 /// The first of all turns of what is known to be measured.
