@@ -24,7 +24,7 @@ use crate::copy::cico::prefetch_for_read;
 use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::job::{AtWork, Job};
-use crate::segment::layout::{Header, RankFlags, SLOTS, StepSlot, annex_bytes, cell_bytes, whole_pages};
+use crate::segment::layout::{Header, RankFlags, SLOTS, StepSlot, annex_bytes, cell_bytes, gap_bytes, whole_pages};
 use crate::segment::{Place, Segment, Shape};
 use annexes::Annexes;
 use cells::Cells;
@@ -114,7 +114,7 @@ impl Ring {
         let annexes = Annexes::new(annexes.collect(), annex_bytes, depth);
         let cells: Vec<usize> = parts.iter().map(|part| part + cells_at).collect();
         let terms = job.terms(&hierarchy);
-        let cells = Cells::new(&segment, &cells, Stores::new(job.settings().past_caches));
+        let cells = Cells::new(&segment, &cells, gap_bytes(job.own_cores()), Stores::new(job.settings().past_caches));
         Ok(Self {
             trials: Trials::new(|bytes| terms.likely_joint(bytes)),
             terms,

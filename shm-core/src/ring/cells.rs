@@ -30,6 +30,8 @@ pub(super) struct Cells {
     /// Each rank's first cell.
     first: Vec<*mut u8>,
     cell_bytes: usize,
+    /// Left free behind each span's payload.
+    gap_bytes: usize,
     /// Cells that there are.
     most: usize,
     /// Cells of the ring so far.
@@ -64,12 +66,13 @@ impl Cells {
         cells_in_ring(ranks) * cell_bytes(ranks)
     }
 
-    /// The cells that begin at `at` of `segment`, one place for each rank.
-    pub(super) fn new(segment: &Segment, at: &[usize], stores: Stores) -> Self {
+    /// The cells that begin at `at` of `segment`, one place for each rank; `gap_bytes` are left free behind each payload.
+    pub(super) fn new(segment: &Segment, at: &[usize], gap_bytes: usize, stores: Stores) -> Self {
         let ranks = at.len();
         Self {
             first: at.iter().map(|&at| segment.bytes_at(at, Self::bytes_of(ranks))).collect(),
             cell_bytes: cell_bytes(ranks),
+            gap_bytes,
             most: cells_in_ring(ranks),
             count: FIRST_CELLS,
             taken: 0,
@@ -108,7 +111,7 @@ impl Cells {
 
     /// As [`take`](Self::take), for an operation that keeps them until its step `last` is consumed.
     pub(super) fn take_until(&mut self, last: u32, step: u32, bytes: usize, oldest: u32) -> Span {
-        let cells = bytes.div_ceil(self.cell_bytes);
+        let cells = self.cells_of(bytes);
         debug_assert!(cells <= self.most);
         while self.count < self.most && (self.taken >= self.grows_at || cells * SPANS > self.count) {
             self.grow();
@@ -133,6 +136,11 @@ impl Cells {
         let (first_cell, bytes) = ((begin % ring) as u32, bytes as u32);
         let needed = if before(self.overrun, oldest) { oldest } else { self.overrun };
         Span::with_cells(step, needed, first_cell, bytes)
+    }
+
+    /// Cells that a payload of `bytes` takes.
+    fn cells_of(&self, bytes: usize) -> usize {
+        (bytes + self.gap_bytes).div_ceil(self.cell_bytes)
     }
 
     /// Doubles the ring, unless it is as long as can be.
@@ -167,9 +175,9 @@ impl Cells {
         self.first[rank].wrapping_add(span.first_cell() as usize * self.cell_bytes)
     }
 
-    /// Asks for `rank`'s cells of the next `bytes`, its own, so that they are this core's when it comes to write there. Not while
-    /// payloads go past the caches, nor if the next copy is to be timed.
-    pub(super) fn ask_for_next(&mut self, rank: usize, bytes: usize) {
+    /// Asks for `rank`'s cells of the next `bytes`, its own, of which each `chunk_bytes` have a span, so that they are this core's
+    /// when it comes to write there. Not while payloads go past the caches, nor if the next copy is to be timed.
+    pub(super) fn ask_for_next(&mut self, rank: usize, bytes: usize, chunk_bytes: usize) {
         if self.stores.go_past_caches() || self.stores.look_is_due() {
             return;
         }
@@ -177,9 +185,15 @@ impl Cells {
         let cell = (self.taken % self.count as u64) as usize;
         let begin = cell * self.cell_bytes;
         // Not across the ring's end.
-        self.asked = begin..(begin + bytes).min(self.count * self.cell_bytes);
-        for at in self.asked.clone().step_by(LINE) {
-            prefetch_for_write(self.first[rank].wrapping_add(at));
+        let end = self.count * self.cell_bytes;
+        self.asked = begin..begin;
+        let chunk_cells = self.cells_of(chunk_bytes);
+        for chunk in 0..bytes.div_ceil(chunk_bytes) {
+            let begin = begin + chunk * chunk_cells * self.cell_bytes;
+            self.asked.end = end.min(begin + chunk_bytes.min(bytes - chunk * chunk_bytes));
+            for at in (begin..self.asked.end).step_by(LINE) {
+                prefetch_for_write(self.first[rank].wrapping_add(at));
+            }
         }
     }
 
@@ -238,7 +252,7 @@ mod tests {
         let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes };
         let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).expect("heap");
         // Behind the segment's header.
-        (Cells::new(&segment, &vec![PAGE; ranks], Stores::new(None)), segment)
+        (Cells::new(&segment, &vec![PAGE; ranks], 0, Stores::new(None)), segment)
     }
 
     /// Whoever has had any of a span's cells before is waited for, and nobody who is not a ring behind.
@@ -279,6 +293,30 @@ mod tests {
         assert_eq!(first.len(), FIRST_CELLS);
     }
 
+    /// What is asked for in advance is where the next payload's chunks will stand, and nothing of the gaps between them.
+    #[test]
+    fn the_next_places_are_asked_for() {
+        for (gap, bytes, chunk) in [(0, 4096, 4096), (512, 4096, 4096), (512, 3584, 3584), (512, 40_000, 16_384)] {
+            let (mut cells, _segment) = cells_of(2);
+            cells.gap_bytes = gap;
+            for step in 0..200 {
+                cells.take(step, chunk, step.saturating_sub(SLOTS));
+            }
+            cells.ask_for_next(0, bytes, chunk);
+            let asked = cells.asked.clone();
+            let mut begins = Vec::new();
+            for at in 0..bytes.div_ceil(chunk) {
+                let part = chunk.min(bytes - at * chunk);
+                let begin = cells.take(200, part, 100).first_cell() as usize * cells.cell_bytes();
+                begins.push(begin);
+                assert!(asked.contains(&begin) && asked.contains(&(begin + part - 1)), "{asked:?}, {begin}");
+            }
+            assert_eq!(asked.start, begins[0]);
+            let next = cells.take(201, chunk, 100).first_cell() as usize * cells.cell_bytes();
+            assert!(next >= asked.end + gap, "{gap} bytes behind {asked:?} are free before {next}");
+        }
+    }
+
     /// A copy that is to be timed finds its lines where its reader has left them.
     #[test]
     fn who_times_the_next_copy_asks_for_nothing() {
@@ -292,7 +330,7 @@ mod tests {
             unsafe { cells.put(0, span, 0, payload.as_ptr(), payload.len()) };
             let is_due = cells.stores.look_is_due();
             let asked = cells.asked.clone();
-            cells.ask_for_next(0, payload.len());
+            cells.ask_for_next(0, payload.len(), payload.len());
             assert!(!is_due || cells.asked == asked, "step {step}");
             due_in_a_row = if is_due { due_in_a_row + 1 } else { 0 };
             looks += usize::from(due_in_a_row == 1);

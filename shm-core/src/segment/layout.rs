@@ -6,7 +6,7 @@ use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Reaching, Slot, W
 /// First word of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
 /// Raised when the meaning of a field changes without its place changing.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Slots of every rank: steps without cells that may be in flight. A quarter of them is used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;
@@ -206,6 +206,14 @@ pub const fn whole_pages(bytes: usize) -> usize {
 #[must_use]
 pub fn cell_bytes(ranks: usize) -> usize {
     if ranks <= MANY_RANKS { PAGE } else { PAGE / 4 }
+}
+
+/// Bytes behind a payload's cells that the next one leaves free: a core that reads a payload to its end asks for some lines
+/// behind it, too, which would be taken from a writer that has just asked for them. Where ranks share cores nobody
+/// writes and reads at once for long.
+#[must_use]
+pub const fn gap_bytes(own_cores: bool) -> usize {
+    if own_cores { 512 } else { 0 }
 }
 
 /// Length of the place that belongs to each slot in use, for payloads that do not fit beside the flag but need

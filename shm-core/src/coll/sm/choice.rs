@@ -9,7 +9,7 @@ use crate::coll::operands::Lending;
 use crate::coll::sm::family::has_levels;
 use crate::coll::sm::table::{LEVELS_FROM, Reducers, Row, TREES_FROM};
 use crate::coll::sm::{ByCore, Form};
-use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring};
+use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring, gap_bytes};
 use crate::settings::{Settings, Single};
 use crate::topo::Hierarchy;
 use reduce_kernels::Collective;
@@ -266,7 +266,7 @@ impl Terms {
 
     /// Largest payload of which `spans` can be in flight at a time.
     pub(crate) fn largest(&self, spans: usize) -> usize {
-        (cells_in_ring(self.ranks) / spans) * self.cell_bytes
+        (cells_in_ring(self.ranks) / spans) * self.cell_bytes - gap_bytes(self.own_cores)
     }
 }
 
