@@ -238,6 +238,11 @@ impl Ring {
         self.cells.used()
     }
 
+    /// Changes when this rank has taken pages for its cells.
+    pub(crate) fn cell_pages(&self) -> u64 {
+        self.cells.touched()
+    }
+
     /// True if every rank has a core to itself.
     #[inline]
     pub(crate) fn own_cores(&self) -> bool {

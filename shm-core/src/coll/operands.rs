@@ -35,7 +35,7 @@ pub(crate) struct Operands {
     own_are_mapped: bool,
     /// As long as the kernel copies this rank's own, from when they are told of.
     lent: Option<Lent>,
-    /// By rank; `None` for what goes through cells.
+    /// By rank; `None` for what goes through cells. Empty as long as all do.
     reached: Vec<Option<Reached>>,
     /// One is not `None`.
     any: bool,
@@ -117,11 +117,11 @@ impl Operands {
         let mut words = [0_u64; NEWS_WORDS];
         // SAFETY: `rank` has published at least one word there, and writes no more before this rank leaves.
         unsafe { copy(words.as_mut_ptr().cast(), ring.inline(rank, span), size_of::<u64>()) };
-        if self.reached.is_empty() {
-            self.reached.resize(ring.size(), None);
-        }
         if words[0] == IN_CELLS {
             return Ok(());
+        }
+        if self.reached.is_empty() {
+            self.reached.resize(ring.size(), None);
         }
         // SAFETY: as above, for all words.
         unsafe { copy(words.as_mut_ptr().cast(), ring.inline(rank, span), size_of_val(&words)) };
@@ -168,19 +168,23 @@ impl Operands {
     /// True if the vectors of all ranks are meant to be mapped by all; known once all have told. All ranks say the same,
     /// also one that has found no room for a mapping.
     pub(crate) fn all_are_mapped(&self, ring: &Ring) -> bool {
-        let peers_are = |&peer: &usize| self.reached[peer].is_some_and(|reached| reached.is_for_mapping);
+        let peers_are = |&peer: &usize| self.of(peer).is_some_and(|reached| reached.is_for_mapping);
         self.own_are_mapped && ring.peers().iter().all(peers_are)
     }
 
     /// True if a rank whose vectors are reached receives where it sends; known once all have told.
     pub(crate) fn any_is_lent_in_place(&self, ring: &Ring, call: &Call<'_>) -> bool {
-        let peer_is = |&peer: &usize| self.reached[peer].is_some_and(|reached| reached.in_place);
+        let peer_is = |&peer: &usize| self.of(peer).is_some_and(|reached| reached.in_place);
         self.own && call.is_in_place() || ring.peers().iter().any(peer_is)
+    }
+
+    fn of(&self, rank: usize) -> Option<Reached> {
+        self.reached.get(rank).copied().flatten()
     }
 
     /// Where `rank`'s vector to send is, if not in cells.
     pub(crate) fn send(&self, rank: usize) -> Option<Access> {
-        self.reached.get(rank).copied().flatten().map(|reached| reached.send)
+        self.of(rank).map(|reached| reached.send)
     }
 
     /// Where `rank`'s vector to receive is mapped here, if it is.
@@ -193,7 +197,7 @@ impl Operands {
 
     /// Where `rank`'s vector to receive is, if it has one that is reached.
     pub(crate) fn recv(&self, rank: usize) -> Option<Access> {
-        self.reached.get(rank).copied().flatten()?.recv
+        self.of(rank)?.recv
     }
 
     /// Every rank's part of `bytes` at `at` in its vector to send, in rank order, with `own` for this

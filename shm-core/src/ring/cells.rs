@@ -14,7 +14,7 @@ use super::marks::{is_far_behind, stay_comparable};
 use crate::copy::Stores;
 use crate::copy::cico::{LINE, prefetch_for_write};
 use crate::segment::Segment;
-use crate::segment::layout::{FIRST_CELLS, PAGE, SLOTS, cell_bytes, cells_in_ring};
+use crate::segment::layout::{FIRST_CELLS, SLOTS, cell_bytes, cells_in_ring};
 use crate::sync::before;
 use crate::sys::map;
 
@@ -53,12 +53,12 @@ pub(super) struct Cells {
     written: usize,
     /// Those that it has asked for last.
     asked: Range<usize>,
-    /// Bytes of this rank's cells, from the first on, whose pages are there.
-    touched: usize,
+    /// Blocks of this rank's cells whose pages are there, a bit for each.
+    touched: u64,
 }
 
-/// Pages of cells are taken so many bytes at a time: as much as the kernel maps into a reader with one fault.
-const TOUCHED_BYTES: usize = 64 << 10;
+/// Pages of cells are taken in blocks of so many bytes: as much as the kernel maps into a reader with one fault.
+const BLOCK_BYTES: usize = 64 << 10;
 
 impl Cells {
     /// Bytes of one rank's cells where there are `ranks`.
@@ -209,8 +209,8 @@ impl Cells {
         // What is left out before the offset is written later.
         let begin = span.first_cell() as usize * self.cell_bytes;
         let end = begin + offset + bytes;
-        if end > self.touched {
-            self.touch(rank, begin, end);
+        if bytes > 0 {
+            self.touch(rank, begin + offset..end);
         }
         let rested = end <= self.written && !self.asked.contains(&(begin + offset));
         self.written = self.written.max(end);
@@ -218,14 +218,26 @@ impl Cells {
         unsafe { self.stores.copy_in(to, from, bytes, rested) };
     }
 
-    /// Takes the pages of `rank`'s own cells, at least from byte `begin` to `end`, before the first lap has come there.
-    /// Without it each costs a fault of the writer and one of each reader, some microseconds.
+    /// Takes the pages of `rank`'s own cells for `bytes`, block by block, where they are not there yet. Without it each costs a fault
+    /// of the writer and one of each reader, some microseconds.
+    #[inline]
+    fn touch(&mut self, rank: usize, bytes: Range<usize>) {
+        for block in bytes.start / BLOCK_BYTES..=(bytes.end - 1) / BLOCK_BYTES {
+            if self.touched & 1 << block == 0 {
+                self.touch_block(rank, block);
+            }
+        }
+    }
+
     #[cold]
-    fn touch(&mut self, rank: usize, begin: usize, end: usize) {
-        let from = self.touched.max(begin / PAGE * PAGE);
-        let to = end.next_multiple_of(TOUCHED_BYTES).min(self.count * self.cell_bytes);
-        map::touch(self.first[rank].wrapping_add(from), to - from);
-        self.touched = to;
+    fn touch_block(&mut self, rank: usize, block: usize) {
+        map::touch(self.first[rank].wrapping_add(block * BLOCK_BYTES), BLOCK_BYTES);
+        self.touched |= 1 << block;
+    }
+
+    /// Which blocks of its cells this rank has, a bit for each: others cost the operation that writes there first.
+    pub(super) fn touched(&self) -> u64 {
+        self.touched
     }
 
     /// Keeps steps within half the circle behind `step`, where they compare well.
@@ -245,6 +257,7 @@ impl Cells {
 mod tests {
     use super::*;
     use crate::exchange::Alone;
+    use crate::segment::layout::PAGE;
     use crate::segment::{Backing, Shape};
 
     fn cells_of(ranks: usize) -> (Cells, Segment) {
@@ -315,6 +328,27 @@ mod tests {
             let next = cells.take(201, chunk, 100).first_cell() as usize * cells.cell_bytes();
             assert!(next >= asked.end + gap, "{gap} bytes behind {asked:?} are free before {next}");
         }
+    }
+
+    /// Also those before the place where a rank begins to write, when the ring comes there.
+    #[test]
+    fn pages_are_taken_before_they_are_written() {
+        const { assert!(crate::segment::layout::MOST_BYTES_OF_CELLS <= 64 * BLOCK_BYTES, "a bit for each block") };
+        let (mut cells, _segment) = cells_of(2);
+        let payload = vec![1; 10_000];
+        for step in 0..4000 {
+            let span = cells.take(step, payload.len(), step.saturating_sub(SLOTS));
+            if step < 40 {
+                continue; // others write
+            }
+            // SAFETY: the cells are this rank's and were taken for the payload; nobody reads them.
+            unsafe { cells.put(0, span, 0, payload.as_ptr(), payload.len()) };
+            let begin = span.first_cell() as usize * cells.cell_bytes();
+            for at in [begin, begin + payload.len() - 1] {
+                assert!(cells.touched & 1 << (at / BLOCK_BYTES) != 0, "step {step}");
+            }
+        }
+        assert_eq!(cells.touched, u64::MAX);
     }
 
     /// A copy that is to be timed finds its lines where its reader has left them.

@@ -15,6 +15,8 @@ const MANY_RANKS: usize = 32;
 /// Fewest cells that a rank has, which are those that it uses at first, and most.
 const LEAST_CELLS: usize = FIRST_CELLS;
 const MOST_CELLS: usize = 1024;
+/// What they take.
+pub const MOST_BYTES_OF_CELLS: usize = MOST_CELLS * PAGE;
 /// Cells that are in use at first.
 pub const FIRST_CELLS: usize = 64;
 /// Operations whose signatures each rank keeps for its peers to look at.

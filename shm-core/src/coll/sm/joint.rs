@@ -10,7 +10,7 @@ use crate::coll::operands::Operands;
 use crate::coll::sm::apart::is_users;
 use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
-use crate::coll::sm::trials::{Kind, Took, times};
+use crate::coll::sm::trials::{Kind, Times, Took, times};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
 use crate::copy::cico::{copy, copy_past_caches, copy_to_shared};
@@ -251,7 +251,7 @@ impl<'a> Joint<'a> {
     fn end(&self, ring: &mut Ring) -> Poll {
         if let Some((kind, own)) = self.ends {
             let of = |rank| if rank == ring.rank() { own } else { Took::of(ring, rank, self.done) };
-            let times = self.operands.all_stay().then(|| times((0..ring.size()).map(of))).flatten();
+            let times = if self.operands.all_stay() { times((0..ring.size()).map(of)) } else { Times::Wandered };
             ring.trials().judge(kind, times);
         }
         ring.leave();

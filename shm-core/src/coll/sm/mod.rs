@@ -110,6 +110,7 @@ pub(crate) struct Timed<'a> {
     /// The rank does nothing else meanwhile.
     stays: bool,
     cells_used: usize,
+    cell_pages: u64,
     came_ns: u64,
 }
 
@@ -117,8 +118,13 @@ impl Timed<'_> {
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         let poll = self.operation.poll(ring)?;
         if poll.is_ready() {
-            let stay = Stay { came_ns: self.came_ns, left_ns: clock::now_ns() };
-            let stay = if self.stays { stay } else { Stay::default() };
+            let stay = if !self.stays {
+                Stay::WANDERED
+            } else if ring.cell_pages() != self.cell_pages {
+                Stay::COLD
+            } else {
+                Stay { came_ns: self.came_ns, left_ns: clock::now_ns() }
+            };
             let warm = ring.cells_used() == self.cells_used;
             ring.trials().went(self.kind, self.bytes, stay, warm);
         }
@@ -147,9 +153,9 @@ impl<'a> Operation<'a> {
                     ring.lengthen();
                 }
                 let came_ns = clock::now_ns();
-                let (bytes, cells_used) = (call.bytes(), ring.cells_used());
+                let (bytes, cells_used, cell_pages) = (call.bytes(), ring.cells_used(), ring.cell_pages());
                 let operation = Self::in_way(ring, call, way, stays);
-                Self::Timed(Box::new(Timed { operation, kind, bytes, stays, cells_used, came_ns }))
+                Self::Timed(Box::new(Timed { operation, kind, bytes, stays, cells_used, cell_pages, came_ns }))
             }
             Turn::Ends(kind, took) => Self::Joint(joint::Joint::new(ring, call, stays, Some((kind, took)))),
         }

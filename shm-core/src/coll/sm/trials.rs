@@ -4,6 +4,8 @@
 //! other way, then a few by `joint`; the last of each are timed, and with the next one the ranks tell each other when
 //! each has come and gone. All draw the same conclusion. Measurements are in `docs/joint.md`.
 
+use std::ops::Range;
+
 use crate::ring::{Ring, Span};
 use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
@@ -12,6 +14,9 @@ use reduce_kernels::Collective;
 /// by far.
 const FIRST_PAUSE: u32 = 8;
 const LAST_PAUSE: u32 = 512;
+/// Where the other way takes several times as long, pauses get so many times as long as that, up to this: of 8 KiB, which the
+/// kernel's calls take six times as long for, trials would cost a twelfth of all time.
+const MOST_TIMES_SLOWER: u64 = 8;
 /// Operations one way before some are timed: the first ones find nothing of what they need in the caches. Of long ones one is
 /// enough.
 const WARMING: u32 = 4;
@@ -66,11 +71,31 @@ pub(crate) enum Turn {
     Ends(Kind, Took),
 }
 
-/// When a rank came to an operation and when it was through, in ns of the node's clock; both 0 if that says nothing.
+/// When a rank came to an operation and when it was through, in ns of the node's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Stay {
     pub(crate) came_ns: u64,
     pub(crate) left_ns: u64,
+}
+
+impl Stay {
+    /// The rank may have done something else meanwhile.
+    pub(crate) const WANDERED: Self = Self { came_ns: 0, left_ns: 0 };
+    /// It has taken pages for its cells, which costs more than the operation.
+    pub(crate) const COLD: Self = Self { came_ns: 1, left_ns: 0 };
+}
+
+/// What a trial has told: what an operation takes, in ns, the shortest that was timed of each way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    Known {
+        jointly_ns: u64,
+        otherwise_ns: u64,
+    },
+    /// All those of a way were [`COLD`](Stay::COLD) on some rank.
+    Cold,
+    /// Some rank has wandered, in one of them.
+    Wandered,
 }
 
 /// A rank's stays in the operations of a trial that are timed: those that went otherwise, then as many that went jointly.
@@ -96,22 +121,23 @@ impl Took {
     }
 }
 
-/// What an operation takes jointly and otherwise, in ns: from when the last rank came until the last one was through, the
-/// shortest that was timed. So what ranks waited for one that was late does not count, nor what one that could run ahead did
-/// before others came. None if a rank's stay says nothing.
-pub(crate) fn times(ranks: impl Iterator<Item = Took> + Clone) -> Option<[u64; 2]> {
+/// What an operation takes each way: from when the last rank came until the last one was through. So what ranks waited for
+/// one that was late does not count, nor what one that could run ahead did before others came.
+pub(crate) fn times(ranks: impl Iterator<Item = Took> + Clone) -> Times {
+    if ranks.clone().any(|Took(stays)| stays.contains(&Stay::WANDERED)) {
+        return Times::Wandered;
+    }
     let time = |operation: usize| {
         let stays = ranks.clone().map(|Took(stays)| stays[operation]);
         let all_came_ns = stays.clone().map(|stay| stay.came_ns).max()?;
         let all_left_ns = stays.clone().map(|stay| stay.left_ns).max()?;
-        stays.clone().all(|stay| stay.left_ns > 0).then(|| all_left_ns.saturating_sub(all_came_ns))
+        (!stays.clone().any(|stay| stay == Stay::COLD)).then(|| all_left_ns.saturating_sub(all_came_ns))
     };
-    let [mut jointly_ns, mut otherwise_ns] = [u64::MAX; 2];
-    for operation in 0..TIMED {
-        otherwise_ns = otherwise_ns.min(time(operation)?);
-        jointly_ns = jointly_ns.min(time(TIMED + operation)?);
+    let shortest = |operations: Range<usize>| operations.filter_map(time).min();
+    match (shortest(TIMED..ALL_TIMED), shortest(0..TIMED)) {
+        (Some(jointly_ns), Some(otherwise_ns)) => Times::Known { jointly_ns, otherwise_ns },
+        _ => Times::Cold,
     }
-    Some([jointly_ns, otherwise_ns])
 }
 
 /// All kinds' trials, the same on all ranks but for this one's own stays.
@@ -199,17 +225,28 @@ impl Trials {
             }
         } else if trial.gone >= MOST_WARMING {
             (trial.timed, trial.gone, trial.has_told) = (0, 0, false);
-            trial.rest(2);
+            trial.rest(2, LAST_PAUSE);
         }
     }
 
-    /// Ends a trial with what an operation takes jointly and otherwise, if that is known. It is not where a rank may do
-    /// something else meanwhile: such operations go otherwise, where nobody needs all others at a time.
-    pub(crate) fn judge(&mut self, kind: Kind, times: Option<[u64; 2]>) {
+    /// Ends a trial with what it has told. Where a rank may do something else meanwhile, operations go otherwise, where nobody
+    /// needs all others at a time.
+    pub(crate) fn judge(&mut self, kind: Kind, times: Times) {
         let trial = &mut self.0[kind.0];
-        (trial.timed, trial.gone, trial.has_told) = (0, 0, true);
-        let [jointly_ns, otherwise_ns] = times.unwrap_or_default();
-        trial.joint &= times.is_some();
+        (trial.timed, trial.gone, trial.has_told) = (0, 0, times != Times::Cold);
+        let (jointly_ns, otherwise_ns) = match times {
+            Times::Known { jointly_ns, otherwise_ns } => (jointly_ns, otherwise_ns),
+            Times::Cold => {
+                // The next one finds some more of the pages.
+                trial.pause = FIRST_PAUSE;
+                return;
+            }
+            Times::Wandered => {
+                (trial.joint, trial.dissent) = (false, 0);
+                trial.rest(2, LAST_PAUSE);
+                return;
+            }
+        };
         let (chosen, other) = if trial.joint { (jointly_ns, otherwise_ns) } else { (otherwise_ns, jointly_ns) };
         let is_faster = |one: u64, than: u64, percent: u64| one * 100 < than * (100 - percent);
         trial.dissent = if is_faster(other, chosen, MARGIN_PERCENT) { trial.dissent + 1 } else { 0 };
@@ -218,13 +255,13 @@ impl Trials {
             (trial.joint, trial.dissent) = (!trial.joint, 0);
             trial.pause = trial.last_pause;
         } else if trial.dissent == 0 {
-            trial.rest(if is_faster(chosen, other, WIDE_MARGIN_PERCENT) { 4 } else { 2 });
+            let times_slower = other.checked_div(chosen).map_or(1, |times| times.clamp(1, MOST_TIMES_SLOWER));
+            let most = LAST_PAUSE * u32::try_from(times_slower).unwrap_or(1);
+            trial.rest(if is_faster(chosen, other, WIDE_MARGIN_PERCENT) { 4 } else { 2 }, most);
         } else {
             return; // the next operation is a trial again
         }
-        if times.is_some() {
-            self.guess(kind);
-        }
+        self.guess(kind);
     }
 
     /// What was found of `kind` is the first guess of what is longer, up to the next length that was tried; and of what is shorter,
@@ -242,9 +279,9 @@ impl Trials {
 }
 
 impl Trial {
-    /// Behind a trial that has changed nothing, for so many `times` as many operations as behind the last one.
-    fn rest(&mut self, times: u32) {
-        self.last_pause = (times * self.last_pause).min(LAST_PAUSE);
+    /// Behind a trial that has changed nothing, for so many `times` as many operations as behind the last one, but no more than `most`.
+    fn rest(&mut self, times: u32, most: u32) {
+        self.last_pause = (times * self.last_pause).min(most);
         self.pause = self.last_pause;
     }
 }
@@ -366,9 +403,38 @@ mod tests {
             })
             .expect("the end of a trial");
         let mut wandered = took;
-        wandered.0[1] = Stay::default();
+        wandered.0[1] = Stay::WANDERED;
         trials.judge(kind, times([took, wandered].into_iter()));
         assert_eq!(trials.turn(Bcast, BYTES), Turn::Goes(Way::Otherwise));
+    }
+
+    /// Another rank writes to its cells for the first time, long after all of this one's have been used.
+    #[test]
+    fn operations_in_which_a_rank_has_taken_pages_do_not_count() {
+        let stay = |left_ns| Stay { came_ns: 1000, left_ns };
+        let warm = Took([stay(1600), stay(1600), stay(5000), stay(5000)]);
+        let mut cold = warm;
+        cold.0[0] = Stay::COLD;
+        assert_eq!(times([warm, cold].into_iter()), Times::Known { jointly_ns: 4000, otherwise_ns: 600 });
+        cold.0[1] = Stay::COLD;
+        assert_eq!(times([warm, cold].into_iter()), Times::Cold);
+
+        let mut trials = Trials::new(|_| false);
+        let kind = Kind::of(Bcast, BYTES);
+        trials.judge(kind, Times::Cold);
+        assert!(!trials.prefers_joint(Bcast, BYTES) && !trials.begins_again(kind));
+        let soon = (0..=FIRST_PAUSE).map(|_| trials.turn(Bcast, BYTES)).last();
+        assert_eq!(soon, Some(Turn::Timed(Way::Otherwise, kind)));
+    }
+
+    #[test]
+    fn trials_of_what_takes_many_times_as_long_are_rare() {
+        for (jointly_ns, most) in [(1000, LAST_PAUSE), (2900, 2 * LAST_PAUSE), (90_000, 8 * LAST_PAUSE)] {
+            let mut trials = two();
+            let ways = play(&mut trials, 200_000, BYTES / 2, [jointly_ns, 1000]);
+            let pause = ways.split('E').nth(20).map(|between| between.matches('o').count());
+            assert_eq!(pause, Some(most as usize));
+        }
     }
 
     /// Every second one is shorter, and takes less.
@@ -403,11 +469,11 @@ mod tests {
             took([[1000, 2000], [3000, 9999], [5000, 9100], [9500, 9900]]),
             took([[4000, 4500], [5000, 5400], [8000, 9000], [9400, 99_000]]),
         ];
-        assert_eq!(times(ranks.into_iter()), Some([1100, 500]));
+        assert_eq!(times(ranks.into_iter()), Times::Known { jointly_ns: 1100, otherwise_ns: 500 });
         for untold in 0..ALL_TIMED {
             let mut ranks = ranks;
-            ranks[1].0[untold] = Stay::default();
-            assert_eq!(times(ranks.into_iter()), None);
+            ranks[1].0[untold] = Stay::WANDERED;
+            assert_eq!(times(ranks.into_iter()), Times::Wandered);
         }
         assert!(!Trials::new(|_| false).prefers_joint(Bcast, 1 << 30));
     }
