@@ -250,8 +250,9 @@ impl<'a> Joint<'a> {
     /// Ends the operation, and a trial with it, by what all ranks have told.
     fn end(&self, ring: &mut Ring) -> Poll {
         if let Some((kind, own)) = self.ends {
+            let bytes = ring.trials().timed_bytes(kind);
             let of = |rank| if rank == ring.rank() { own } else { Took::of(ring, rank, self.done) };
-            let times = if self.operands.all_stay() { times((0..ring.size()).map(of)) } else { Times::Wandered };
+            let times = if self.operands.all_stay() { times(bytes, (0..ring.size()).map(of)) } else { Times::Wandered };
             ring.trials().judge(kind, times);
         }
         ring.leave();

@@ -33,6 +33,12 @@ const MARGIN_PERCENT: u64 = 5;
 const WIDE_MARGIN_PERCENT: u64 = 25;
 const IN_A_ROW: u32 = 2;
 
+/// Bytes of those that are timed.
+pub(crate) type TimedBytes = [usize; ALL_TIMED];
+/// They differ by a part of so many at most: in a program of all lengths some are soon found that do not, and what does not
+/// depend on the length is still about the same part of the time.
+const ALIKE: usize = 8;
+
 /// Operations that are judged together: of one collective, with lengths between two powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind(usize);
@@ -122,8 +128,9 @@ impl Took {
 }
 
 /// What an operation takes each way: from when the last rank came until the last one was through. So what ranks waited for
-/// one that was late does not count, nor what one that could run ahead did before others came.
-pub(crate) fn times(ranks: impl Iterator<Item = Took> + Clone) -> Times {
+/// one that was late does not count, nor what one that could run ahead did before others came. Those that were timed had so many
+/// `bytes`, about as many; their times are brought to the first one's.
+pub(crate) fn times(bytes: TimedBytes, ranks: impl Iterator<Item = Took> + Clone) -> Times {
     if ranks.clone().any(|Took(stays)| stays.contains(&Stay::WANDERED)) {
         return Times::Wandered;
     }
@@ -131,7 +138,9 @@ pub(crate) fn times(ranks: impl Iterator<Item = Took> + Clone) -> Times {
         let stays = ranks.clone().map(|Took(stays)| stays[operation]);
         let all_came_ns = stays.clone().map(|stay| stay.came_ns).max()?;
         let all_left_ns = stays.clone().map(|stay| stay.left_ns).max()?;
-        (!stays.clone().any(|stay| stay == Stay::COLD)).then(|| all_left_ns.saturating_sub(all_came_ns))
+        let took_ns =
+            all_left_ns.saturating_sub(all_came_ns) as u128 * bytes[0] as u128 / bytes[operation].max(1) as u128;
+        (!stays.clone().any(|stay| stay == Stay::COLD)).then(|| u64::try_from(took_ns).unwrap_or(u64::MAX))
     };
     let shortest = |operations: Range<usize>| operations.filter_map(time).min();
     match (shortest(TIMED..ALL_TIMED), shortest(0..TIMED)) {
@@ -158,10 +167,10 @@ struct Trial {
     gone: u32,
     /// Trials in a row that the other way has won.
     dissent: u32,
-    /// This rank's stays in those that were timed, so many so far, all of so many bytes.
+    /// This rank's stays in those that were timed, so many so far, and their bytes.
     took: Took,
     timed: usize,
-    bytes: usize,
+    bytes: TimedBytes,
 }
 
 impl Trials {
@@ -177,7 +186,7 @@ impl Trials {
             dissent: 0,
             took: Took::default(),
             timed: 0,
-            bytes: 0,
+            bytes: [0; ALL_TIMED],
         };
         Self(std::array::from_fn(trial))
     }
@@ -216,10 +225,11 @@ impl Trials {
         // Not always at the same distance from each other: calls of several kinds may take turns.
         let warming = if bytes < LONG_BYTES { WARMING } else { LONG_WARMING };
         let warming = if trial.timed < TIMED { warming } else { warming + trial.dissent };
-        if warm && trial.gone > warming && (trial.timed == 0 || trial.bytes == bytes) {
+        let is_alike = trial.timed == 0 || bytes.abs_diff(trial.bytes[0]) <= trial.bytes[0] / ALIKE;
+        if warm && trial.gone > warming && is_alike {
             trial.took.0[trial.timed] = stay;
+            trial.bytes[trial.timed] = bytes;
             trial.timed += 1;
-            trial.bytes = bytes;
             if trial.timed == TIMED {
                 trial.gone = 0;
             }
@@ -227,6 +237,11 @@ impl Trials {
             (trial.timed, trial.gone, trial.has_told) = (0, 0, false);
             trial.rest(2, LAST_PAUSE);
         }
+    }
+
+    /// Bytes of the operations that were timed in the trial of `kind` that ends: all ranks know the same.
+    pub(crate) fn timed_bytes(&self, kind: Kind) -> TimedBytes {
+        self.0[kind.0].bytes
     }
 
     /// Ends a trial with what it has told. Where a rank may do something else meanwhile, operations go otherwise, where nobody
@@ -311,7 +326,7 @@ mod tests {
                 [Turn::Ends(kind, one), Turn::Ends(_, other)] => {
                     ways.push('E');
                     for trials in trials.iter_mut() {
-                        trials.judge(kind, times([one, other].into_iter()));
+                        trials.judge(kind, times(trials.timed_bytes(kind), [one, other].into_iter()));
                     }
                 }
                 _ => panic!("{turns:?}"),
@@ -404,7 +419,7 @@ mod tests {
             .expect("the end of a trial");
         let mut wandered = took;
         wandered.0[1] = Stay::WANDERED;
-        trials.judge(kind, times([took, wandered].into_iter()));
+        trials.judge(kind, times([BYTES; ALL_TIMED], [took, wandered].into_iter()));
         assert_eq!(trials.turn(Bcast, BYTES), Turn::Goes(Way::Otherwise));
     }
 
@@ -415,9 +430,12 @@ mod tests {
         let warm = Took([stay(1600), stay(1600), stay(5000), stay(5000)]);
         let mut cold = warm;
         cold.0[0] = Stay::COLD;
-        assert_eq!(times([warm, cold].into_iter()), Times::Known { jointly_ns: 4000, otherwise_ns: 600 });
+        assert_eq!(
+            times([BYTES; ALL_TIMED], [warm, cold].into_iter()),
+            Times::Known { jointly_ns: 4000, otherwise_ns: 600 }
+        );
         cold.0[1] = Stay::COLD;
-        assert_eq!(times([warm, cold].into_iter()), Times::Cold);
+        assert_eq!(times([BYTES; ALL_TIMED], [warm, cold].into_iter()), Times::Cold);
 
         let mut trials = Trials::new(|_| false);
         let kind = Kind::of(Bcast, BYTES);
@@ -454,10 +472,31 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_never_come_again_give_a_trial_up() {
+    fn lengths_that_are_like_no_other_give_a_trial_up() {
+        let mut trials = Trials::new(|bytes| bytes >= BYTES);
+        trials.turn(Bcast, BYTES);
+        let stay = Stay { came_ns: 1, left_ns: 2 };
+        // The first that could be timed is followed by others that are all longer.
+        for index in 0..MOST_WARMING {
+            let bytes = if index == WARMING { BYTES } else { 2 * BYTES - 64 };
+            let Turn::Timed(Way::Otherwise, kind) = trials.turn(Bcast, bytes) else { panic!("a trial") };
+            trials.went(kind, bytes, stay, true);
+        }
+        assert_eq!(trials.turn(Bcast, BYTES), Turn::Goes(Way::Jointly));
+    }
+
+    #[test]
+    fn programs_of_all_lengths_find_the_faster_way() {
         let mut trials = two();
-        let ways: String = (0..400).map(|index| play(&mut trials, 1, BYTES + 64 * index, [1, 1])).collect();
-        assert!(ways.contains('O') && !ways.contains('J') && ways.matches('j').count() > 230, "{ways}");
+        let mut random = 1_u64;
+        for _ in 0..2000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let bytes = BYTES + (random >> 33) as usize % BYTES;
+            // A third of the shortest ones' time does not depend on the length.
+            let ns = |part: u64| part * (500 + bytes as u64 / 64);
+            play(&mut trials, 1, bytes, [ns(3), ns(2)]);
+        }
+        assert!(!trials[0].prefers_joint(Bcast, BYTES) && !trials[1].prefers_joint(Bcast, BYTES));
     }
 
     #[test]
@@ -469,11 +508,11 @@ mod tests {
             took([[1000, 2000], [3000, 9999], [5000, 9100], [9500, 9900]]),
             took([[4000, 4500], [5000, 5400], [8000, 9000], [9400, 99_000]]),
         ];
-        assert_eq!(times(ranks.into_iter()), Times::Known { jointly_ns: 1100, otherwise_ns: 500 });
+        assert_eq!(times([BYTES; ALL_TIMED], ranks.into_iter()), Times::Known { jointly_ns: 1100, otherwise_ns: 500 });
         for untold in 0..ALL_TIMED {
             let mut ranks = ranks;
             ranks[1].0[untold] = Stay::WANDERED;
-            assert_eq!(times(ranks.into_iter()), Times::Wandered);
+            assert_eq!(times([BYTES; ALL_TIMED], ranks.into_iter()), Times::Wandered);
         }
         assert!(!Trials::new(|_| false).prefers_joint(Bcast, 1 << 30));
     }
