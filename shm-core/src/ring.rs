@@ -90,6 +90,14 @@ pub(crate) struct Ring {
     _segment: Segment,
 }
 
+impl Drop for Ring {
+    /// Nothing of it is used any more, by this rank.
+    fn drop(&mut self) {
+        self.flags(self.rank).freed.advance(1);
+        self.job.ring();
+    }
+}
+
 impl Ring {
     /// Makes the memory of a communicator together: collective over `exchange`.
     pub(crate) fn together(exchange: &mut dyn Exchange, job: Rc<Job>, id: u32, world: Vec<usize>) -> Result<Self> {
@@ -266,6 +274,11 @@ impl Ring {
     fn flags(&self, rank: usize) -> &RankFlags {
         // SAFETY: the place was made by the segment that this ring keeps mapped.
         unsafe { self.flags[rank].get() }
+    }
+
+    /// True if `rank` has freed the communicator: it enters nothing any more.
+    pub(crate) fn has_freed(&self, rank: usize) -> bool {
+        self.flags(rank).freed.get() != 0
     }
 
     #[inline]

@@ -291,8 +291,8 @@ fn auto_or_flag(key: &str, value: &str) -> Result<Option<bool>, String> {
 /// A sentence that says so.
 pub fn seconds(key: &str, value: &str) -> Result<f64, String> {
     match value.parse::<f64>() {
-        Ok(s) if s.is_finite() && s >= 0.0 => Ok(s),
-        _ => Err(format!("{key}={value}: expected a number of seconds, 0 or more")),
+        Ok(s) if (0.0..=1e9).contains(&s) => Ok(s),
+        _ => Err(format!("{key}={value}: expected a number of seconds, 0 to 1e9")),
     }
 }
 
@@ -337,6 +337,7 @@ mod tests {
             ("chunk_bytes", "5000"),
             ("chunk_bytes", "x"),
             ("timeout_s", "-1"),
+            ("timeout_s", "1e20"),
             ("backing", "file"),
             ("form", "alone"),
             ("methods", "shared+dma"),

@@ -105,7 +105,7 @@ pub(crate) struct Vigil {
     looked_ns: u64,
     /// When the watchdog speaks next, in seconds of waiting.
     speak_s: f64,
-    /// The rank that was awaited at the last look, if it had finalized by then.
+    /// The rank that was awaited at the last look, if it had left by then.
     gone: Option<usize>,
 }
 
@@ -130,9 +130,13 @@ impl Vigil {
         job.health(&operation)?;
         let missing = missing(ring, awaits);
         job.note_wait(ring.id(), ring.sequence(), ring.signature(), &missing);
-        if let Some(gone) = self.finalized(ring, awaits) {
-            let text =
-                format!("{} has called finalize, but {} is in {operation}", job.name(gone), job.name(job.rank()));
+        if let Some(gone) = self.gone(ring, awaits) {
+            let what = if job.has_finalized(gone) || job.is_finalizing(gone) {
+                "called finalize"
+            } else {
+                "freed the communicator"
+            };
+            let text = format!("{} has {what}, but {} is in {operation}", job.name(gone), job.name(job.rank()));
             return Err(job.end(&Reason::mismatch(text), None));
         }
         #[allow(clippy::cast_precision_loss)] // seconds for people
@@ -159,20 +163,21 @@ impl Vigil {
         Ok(())
     }
 
-    /// A world rank that is waited for in vain because it has finalized.
-    fn finalized(&mut self, ring: &Ring, awaits: Option<usize>) -> Option<usize> {
+    /// A world rank that is waited for in vain because it has finalized, or freed the communicator.
+    fn gone(&mut self, ring: &Ring, awaits: Option<usize>) -> Option<usize> {
         let job = ring.job();
         let world = |rank: usize| ring.world()[rank];
+        let is_gone = |rank: usize| job.has_finalized(world(rank)) || ring.has_freed(rank);
         // Who finalizes comes to the world's last barrier, and to no other operation.
-        let leaves = |&rank: &usize| job.has_finalized(rank) || (ring.id() != 0 && job.is_finalizing(rank));
+        let leaves = |&rank: &usize| is_gone(rank) || (ring.id() != 0 && job.is_finalizing(world(rank)));
         // Looked at in this order: one that is seen to have left has entered all that it ever will.
-        let left: Vec<usize> = (0..ring.size()).filter(|&rank| leaves(&world(rank))).collect();
+        let left: Vec<usize> = (0..ring.size()).filter(leaves).collect();
         if let Some(rank) = ring.not_entered().into_iter().find(|rank| left.contains(rank)) {
             return Some(world(rank));
         }
-        // One that has entered may have published all it had to before it finalized: the operation was
+        // One that has entered may have published all it had to before it left: the operation was
         // polled since the last look, so if it is still awaited, it was not so.
-        let gone = awaits.map(world).filter(|&rank| job.has_finalized(rank));
+        let gone = awaits.filter(|&rank| is_gone(rank)).map(world);
         let in_vain = gone.filter(|_| gone == self.gone);
         self.gone = gone;
         in_vain

@@ -65,7 +65,7 @@ pub(crate) fn unknown(code: Code, argument: &str, is_null: bool) -> Failure {
     let message = if is_null {
         format!("{argument} is the null {what}")
     } else {
-        format!("{argument} is not a {what}, or it has been freed")
+        format!("{argument} is no {what}, or it has been freed")
     };
     Failure::new(code, message)
 }

@@ -33,6 +33,13 @@ pub(crate) fn connect_within(patience: Patience) -> Result<Box<dyn Exchange>> {
     connect_with(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()), patience)
 }
 
+/// True if this process was started as a rank of a job, in any of the ways that [`connect`] knows.
+#[must_use]
+pub fn is_rank() -> bool {
+    env::var_os(rendezvous::ADDRESS).is_some_and(|value| !value.is_empty())
+        || ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].into_iter().any(|name| env::var_os(name).is_some())
+}
+
 fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -> Result<Box<dyn Exchange>> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(address) = set(rendezvous::ADDRESS) {

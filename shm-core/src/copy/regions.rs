@@ -137,11 +137,17 @@ impl Regions {
             return Ok(block);
         }
         let next_bytes = self.live_bytes.next_power_of_two().max(FIRST_BYTES);
-        let region_bytes = if bytes > next_bytes / 2 { whole_pages(bytes) } else { next_bytes };
+        let mut region_bytes = if bytes > next_bytes / 2 { whole_pages(bytes) } else { next_bytes };
+        let map = loop {
+            match SharedMap::anonymous("han-memory", region_bytes) {
+                Ok(map) => break map,
+                // What is asked for and may be had is had, be there room for a large region or not.
+                Err(_) if region_bytes / 2 > bytes.max(FIRST_BYTES) => region_bytes = whole_pages(region_bytes / 2),
+                Err(error) => return Err(Error::NoMemory { bytes, reason: error.to_string() }),
+            }
+        };
         let mut ranges = Ranges::new(region_bytes);
         ranges.take(bytes, align).ok_or_else(too_much)?;
-        let no_memory = |error: Error| Error::NoMemory { bytes, reason: error.to_string() };
-        let map = SharedMap::anonymous("han-memory", region_bytes).map_err(no_memory)?;
         map.prefer_huge_pages();
         let (pointer, start) = (map.base(), map.base().expose_provenance());
         let no_file = || Error::System { api: "fstat", reason: "a region lost its descriptor".to_owned() };

@@ -10,6 +10,8 @@ use crate::sys::{affinity, clock};
 
 /// How often a waiting rank looks at its peers' lives, in nanoseconds.
 const HEALTH_EVERY_NS: u64 = 20_000_000;
+/// How often one does that does not wait: in a ring's length of operations it would notice by itself.
+const GLANCE_EVERY_NS: u64 = 200_000_000;
 /// How long a process whose memory has gone may take to end.
 const PERISHED_WITHIN_NS: u64 = 1_000_000_000;
 /// How long a rank that works on a peer's memory may take to its next look at the job.
@@ -150,6 +152,14 @@ impl Job {
             Error::Aborted { rank, pid, why } => Reason::aborted(rank, pid, &why),
             other => Reason::aborted(self.numbers[self.rank], std::process::id(), &other.to_string()),
         });
+    }
+
+    /// Looks at the peers' lives now and then, for a rank that may never wait: what it finds ends the job, and this rank learns of it
+    /// with its next operation.
+    pub(crate) fn glance(&self) {
+        if clock::coarse_ns().saturating_sub(self.checked_ns.get()) > GLANCE_EVERY_NS {
+            let _ = self.health("an operation");
+        }
     }
 
     /// Looks at the peers' lives, at most every 20 ms; `operation` is what this rank waits in.

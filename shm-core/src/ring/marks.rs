@@ -91,6 +91,7 @@ impl Ring {
     pub(crate) fn leave(&mut self) {
         if self.step.wrapping_sub(self.marked) >= MARK_LAG {
             self.consumed(self.step);
+            self.job.glance();
         }
     }
 

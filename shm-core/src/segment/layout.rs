@@ -61,6 +61,8 @@ pub struct Header {
 pub struct RankFlags {
     /// How far this rank has read.
     pub consumed: Watermark,
+    /// 1 once this rank has freed the communicator.
+    pub freed: Watermark,
     /// Sequence number of the newest operation that this rank has entered.
     pub entered: Entered,
     /// Signatures of the newest operations, by sequence number.
@@ -156,7 +158,7 @@ const _: () = assert!(size_of::<Header>() == 128);
 const _: () = assert!(size_of::<StepSlot>() == 128);
 const _: () = assert!(size_of::<Watermark>() == 128);
 const _: () = assert!(size_of::<OpRecord>() == 32);
-const _: () = assert!(size_of::<RankFlags>() == 384 + 32 * (HISTORY + CALLS as usize) + 128 * SLOTS as usize);
+const _: () = assert!(size_of::<RankFlags>() == 512 + 32 * (HISTORY + CALLS as usize) + 128 * SLOTS as usize);
 const _: () = assert!(size_of::<RankStatus>() == 128);
 const _: () = assert!(size_of::<RegionTable>() == 128 + 8 * REGIONS && REGIONS == 256);
 const _: () = assert!(size_of::<AbortRecord>() == 640);

@@ -231,7 +231,7 @@ pub(crate) fn touch(start: *mut u8, bytes: usize) {
 
 /// An anonymous file of `bytes` zero bytes whose size can never change again.
 pub(super) fn sealed_memfd(name: &str, bytes: u64) -> Result<File> {
-    check_file_limit("memfd_create", bytes)?;
+    check_file_limit("ftruncate", bytes)?;
     let name = CString::new(name).map_err(|_| Error::system("memfd_create", Errno::EINVAL))?;
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let fd: OwnedFd = memfd_create(name.as_c_str(), flags).map_err(|e| Error::system("memfd_create", e))?;

@@ -18,7 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use han::{Communicator, Context};
+use han::{Communicator, Context, bootstrap};
 use reduce_kernels::{Byte, Complex, Datatype, Pair, bf16, f16};
 use shm_core::sys::affinity::allowed_cores;
 
@@ -30,8 +30,6 @@ use pattern::Cell;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Variables of which a launcher sets at least one.
-pub(crate) const LAUNCHER_VARIABLES: [&str; 3] = ["PMI_FD", "PMI_PORT", "PMI_RANK"];
 /// The configuration's own variable; `--set` adds to it.
 const SET_VARIABLE: &str = "HAN_SET";
 
@@ -85,7 +83,7 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
         Err(error) => return error.into(),
     };
     let mut command = Command::new(&executable);
-    if LAUNCHER_VARIABLES.iter().all(|name| std::env::var_os(name).is_none()) {
+    if !bootstrap::is_rank() {
         let ranks = args.ranks.map_or_else(|| default_ranks(args.nodes), |ranks| ranks as usize);
         command.args(["run", "-n", &ranks.to_string()]);
         if let Some(nodes) = args.nodes {

@@ -17,7 +17,7 @@ use han::Collective;
 use han::tune::Method;
 
 use crate::bench::stats::parse_bytes;
-use crate::bench::{LAUNCHER_VARIABLES, Memory, with_settings};
+use crate::bench::{Memory, with_settings};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -127,7 +127,7 @@ pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs) -> Result<ExitCo
     // What is tuned must not be decided by a file.
     command.env_remove("HAN_TUNING");
     with_settings(&mut command, &how.set);
-    if LAUNCHER_VARIABLES.iter().any(|name| std::env::var_os(name).is_some()) {
+    if han::bootstrap::is_rank() {
         use std::os::unix::process::CommandExt;
         return Err(command.args(own).exec().into());
     }

@@ -53,6 +53,16 @@ fn ranks_meet() {
     expect_training(&together(ranks.into_iter().map(Running::finish)), 3);
 }
 
+/// `han bench` is a rank of that job, not one that starts a job of its own.
+#[test]
+fn benchmarks_run_in_the_job_that_is_there() {
+    let words = [env!("CARGO_BIN_EXE_han"), "bench", "barrier", "-n", "2", "--json"].map(str::to_owned);
+    let done = together(start(&address(), 2, &words).into_iter().map(Running::finish));
+    done.expect(0, &[]);
+    assert_eq!(done.stdout.lines().count(), 1, "{done:#?}");
+    assert!(done.stdout.contains("\"ranks\":2"), "{done:#?}");
+}
+
 #[test]
 fn ranks_meet_over_nodes() {
     let Some(testbed) = Testbed::up(2) else { return };

@@ -42,6 +42,18 @@ fn survivors_are_told(when: &str, sequence: u32) {
     }
 }
 
+/// A root never waits for its readers until its ring is full.
+#[test]
+fn who_only_sends_is_told_within_few_operations() {
+    for size in [2, 3] {
+        let done = finish(roles::job(size, "late"));
+        let reports = reports(&done);
+        let (.., text) = reports.iter().find(|(rank, _, text)| *rank == 0 && text.starts_with("after ")).unwrap();
+        let operations: u32 = text["after ".len()..].split(':').next().unwrap().parse().unwrap();
+        assert!(operations <= 8 && text.contains(" died without finalizing"), "{done:#?}");
+    }
+}
+
 #[test]
 fn before_the_first_collective() {
     survivors_are_told("before", 1);

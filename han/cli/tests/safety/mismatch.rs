@@ -100,3 +100,15 @@ fn finalize_while_others_are_in_a_collective() {
 fn finalize_while_others_are_in_a_collective_of_a_group() {
     finalize_is_answered("dup");
 }
+
+#[test]
+fn a_communicator_is_freed_while_others_are_in_a_collective() {
+    let done = finish(roles::job(3, "free-early"));
+    done.expect(3, &[]);
+    let reports = reports(&done);
+    assert_eq!(reports.iter().map(|(rank, ..)| *rank).collect::<Vec<_>>(), [0, 1, 2], "{done:#?}");
+    let freed = format!("rank 1 (pid {}) has freed the communicator, but rank ", reports[1].1);
+    for (.., text) in &reports {
+        assert!(text.contains(&freed) && text.contains("allreduce(count 4, i32, sum)"), "{done:#?}");
+    }
+}

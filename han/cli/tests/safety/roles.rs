@@ -61,6 +61,8 @@ fn play_a_role() {
         ["deadlock"] => end(deadlock()),
         ["abort"] => end(abort()),
         ["finalize-early", place] => end(finalize_early(place)),
+        ["free-early"] => end(free_early()),
+        ["late"] => end(late()),
         ["leave"] => end(leave()),
         ["hello"] => end(hello()),
         ["memory"] => end(memory()),
@@ -252,6 +254,39 @@ fn abort() -> Result<()> {
 }
 
 /// Rank 1 finalizes while the others do a collective.
+/// Rank 1 frees a communicator on which the others are in an allreduce, and goes on.
+fn free_early() -> Result<()> {
+    let context = Context::init()?;
+    let comm = context.world().dup()?;
+    if context.world().rank() == 1 {
+        drop(comm);
+    } else {
+        comm.allreduce_in_place(&mut [1_i32; 4], Operator::Sum)?;
+    }
+    context.world().barrier()?;
+    context.finalize()
+}
+
+/// The last rank dies, and the first, which only ever sends, comes to that when it is long dead.
+fn late() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    world.barrier()?;
+    if world.rank() == world.size() - 1 {
+        process::abort();
+    }
+    thread::sleep(Duration::from_millis(700));
+    let mut done = 0;
+    while done < 1000 {
+        if let Err(error) = world.bcast(&mut [1_u8; 8], 0) {
+            report(&format!("after {done}: {error}"));
+            return Err(error);
+        }
+        done += 1;
+    }
+    context.finalize()
+}
+
 fn finalize_early(place: &str) -> Result<()> {
     let context = Context::init()?;
     let comm = if place == "world" { context.world().clone() } else { context.world().dup()? };

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pattern::Cell;
 use super::stats::median;
-use super::{Args, LAUNCHER_VARIABLES, Result, SET_VARIABLE, Style, collectives, series};
+use super::{Args, Result, SET_VARIABLE, Style, collectives, series};
 use crate::model::noise::Spec;
 use disturber::Disturber;
 
@@ -69,7 +69,7 @@ pub(super) fn check(args: &Args, spec: Spec) -> Result<()> {
 
 /// Starts the jobs, and shows what they have measured.
 pub(super) fn compare(args: &Args, spec: Spec) -> Result<()> {
-    if LAUNCHER_VARIABLES.iter().any(|name| std::env::var_os(name).is_some()) {
+    if han::bootstrap::is_rank() {
         return Err("--noise starts jobs of its own: call it without a launcher".into());
     }
     let mut all =

@@ -53,6 +53,16 @@ impl Rank {
         assert_eq!(unsafe { libc::munmap(pages.start.cast(), 2 * page) }, 0);
         let error = self.unregister(pages.start).unwrap_err().to_string();
         assert!(error.contains("was freed before it was unregistered"), "{error}");
+        // Where a large block is, a small one asks for no region as large as that.
+        let large = self.job.allocate(192 << 20, false).unwrap();
+        let address_space = nix::sys::resource::Resource::RLIMIT_AS;
+        let (soft, hard) = nix::sys::resource::getrlimit(address_space).unwrap();
+        let mapped = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let mapped: u64 = mapped.split(' ').next().unwrap().parse().unwrap();
+        nix::sys::resource::setrlimit(address_space, mapped * page as u64 + (64 << 20), hard).unwrap();
+        let small = self.job.allocate(100, false).unwrap();
+        nix::sys::resource::setrlimit(address_space, soft, hard).unwrap();
+        drop((large, small));
         let limited = Pages::new(1);
         let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_FSIZE).unwrap();
         nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_FSIZE, 4096, hard).unwrap();
