@@ -10,6 +10,6 @@ set -euo pipefail
 
 # Ranks that wait this many seconds say who is missing.
 export HAN_WATCHDOG=30
-# MPI_PLUGIN=pmix where `srun --mpi=list` has it and libpmix.so.2 is installed on the nodes; pmi2 is available everywhere.
+# MPI_PLUGIN=pmix where `srun --mpi=list` has it and nodes have libpmix.so.2; pmi2 is available everywhere.
 # --kill-on-bad-exit ends the step as soon as a rank fails.
 srun --mpi="${MPI_PLUGIN:-pmi2}" --cpu-bind=cores --kill-on-bad-exit "$@"
