@@ -8,7 +8,7 @@ set -euo pipefail
 cd "${PBS_O_WORKDIR:-.}"
 
 export HAN_WATCHDOG=30
-# One line a rank; Hydra takes blocks of equal lines together.
+# The file has one line per rank; Hydra merges repeated host names.
 ranks=$(wc -l < "$PBS_NODEFILE")
-# A Hydra that was built for PBS finds the hosts itself; -f serves any.
+# A Hydra built for PBS finds the hosts itself; -f works with any.
 mpiexec.hydra -f "$PBS_NODEFILE" -n "$ranks" "$PROGRAM"

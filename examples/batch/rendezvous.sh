@@ -1,7 +1,7 @@
 #!/bin/bash
 # No launcher that han knows, only something that starts a command on each host: here ssh, one rank a host.
 #   examples/batch/rendezvous.sh "node1 node2 node3" PROGRAM ARGUMENTS
-# The hosts share this folder, in which the secret lies for as long as the job takes.
+# The hosts must share this folder: the secret lies in it while the job runs.
 set -euo pipefail
 [ $# -ge 2 ] || { echo "usage: $0 \"HOST ...\" PROGRAM ARGUMENTS" >&2; exit 2; }
 read -ra hosts <<< "$1"

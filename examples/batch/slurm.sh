@@ -8,8 +8,8 @@
 set -euo pipefail
 [ $# -gt 0 ] || { echo "usage: sbatch $0 PROGRAM ARGUMENTS" >&2; exit 2; }
 
-# Ranks that hang say who is missing after this many seconds.
+# Ranks that wait this many seconds say who is missing.
 export HAN_WATCHDOG=30
-# --mpi=pmix where `srun --mpi=list` has it and libpmix.so.2 is installed on the nodes; pmi2 is everywhere.
+# MPI_PLUGIN=pmix where `srun --mpi=list` has it and nodes have libpmix.so.2; pmi2 is available everywhere.
 # --kill-on-bad-exit ends the step as soon as a rank fails.
-srun --mpi="${HAN_MPI:-pmi2}" --cpu-bind=cores --kill-on-bad-exit "$@"
+srun --mpi="${MPI_PLUGIN:-pmi2}" --cpu-bind=cores --kill-on-bad-exit "$@"
