@@ -249,10 +249,14 @@ impl Network {
     /// Several lines on the nodes and what connects them.
     pub(crate) fn describe(&self, job: &Job, config: &Config) -> String {
         let Placing { nodes, here, .. } = &self.placing;
+        let (near, far): (Vec<_>, Vec<_>) =
+            self.link.sent().into_iter().enumerate().partition(|(rank, _)| here.contains(rank));
+        let [near, far] = [near, far].map(|sent| sent.iter().map(|(_, messages)| messages).sum::<u64>());
         format!(
             "nodes: {} with {} ranks; this rank is one of {} on node {}, of which {} on its socket\n\
              network: {}\n\
              wire: {}\n\
+             messages so far: {far} to other nodes, {near} to ranks of this node\n\
              memory of the node: {}, {}\n\
              settings: {}\n\
              tuning: {}\n",

@@ -43,8 +43,22 @@ fn so_they_do_over_nodes() {
         "segment_bytes=2048,leaders=2",
         "intra_module=solo,segment_bytes=16384,inter_allreduce_algorithm=ir+ib",
         "nodes_form=flat,inter_chunk_bytes=4096",
+        "inter_policy=wait_all,segment_bytes=8192",
+        "nodes_form=flat,inter_policy=wait_all,inter_chunk_bytes=1000",
     ];
     soak(7, 4, OVER_NODES, &settings);
+}
+
+#[test]
+fn so_they_do_by_allreduces_that_know_nodes() {
+    // Three nodes, each of two ranks or more: no power of them.
+    let settings = [
+        "inter_algorithm=nap",
+        "inter_algorithm=nap,inter_policy=wait_all,inter_chunk_bytes=4096",
+        "inter_algorithm=smp,inter_policy=blocking,inter_chunk_bytes=4096",
+        "inter_algorithm=leaders-2,inter_policy=wait_all,inter_chunk_bytes=1000",
+    ];
+    soak(8, 3, OVER_NODES, &settings);
 }
 
 /// A series of random operations by `ranks` ranks on `nodes` nodes under each of the settings.

@@ -87,8 +87,8 @@ impl Link {
     pub fn new(transport: Box<dyn Transport>, secret: Secret, ranks: Ranks, watch: Watch, patience: Patience) -> Self {
         let (rank, size) = (transport.rank(), transport.size());
         let settings = Settings { secret, ..Settings::default() };
-        let engine = RefCell::new(Engine::watched(transport, settings, watch, Box::new(ranks)));
-        Self { engine, rank, size, patience, numbers: RefCell::default() }
+        let engine = Engine::watched(transport, settings, watch, Box::new(ranks)).counting();
+        Self { engine: RefCell::new(engine), rank, size, patience, numbers: RefCell::default() }
     }
 
     /// This rank in the world.
@@ -157,6 +157,13 @@ impl Link {
         let Patience { spins, yields, sleep } = self.patience;
         let transport = self.engine.try_borrow().map_or_else(|_| String::new(), |e| e.transport().describe());
         format!("{transport}; waiting is {spins} looks, {yields} yields, then sleeps of up to {sleep:?}")
+    }
+
+    /// Messages that the operations of all communicators have sent to each rank of the world; nothing within an operator
+    /// that one of them has called.
+    #[must_use]
+    pub fn sent(&self) -> Vec<u64> {
+        self.engine.try_borrow().map_or_else(|_| Vec::new(), |engine| engine.sent().to_vec())
     }
 
     /// Whether a communicator of this process has this number.

@@ -39,6 +39,8 @@ pub(super) struct Core {
     pub(super) nothing: Arc<Schedule>,
     pub(super) scratch: Pool,
     pub(super) spare: Vec<u64>,
+    /// Messages of operations to each rank of the world; empty if nobody wants to know.
+    pub(super) sent: Vec<u64>,
     pub(super) watcher: Option<Box<Watcher>>,
     /// Why nothing works any more.
     pub(super) failed: Option<Error>,
@@ -86,6 +88,7 @@ impl Core {
             nothing: Arc::default(),
             scratch: Pool::default(),
             spare: Vec::new(),
+            sent: Vec::new(),
             watcher: None,
             failed: None,
         }
@@ -186,7 +189,12 @@ impl Core {
         let mut operation = self.idle.pop().unwrap_or_else(|| Box::new(Operation::idle(&self.nothing)));
         operation.take_on(work, call, StepName { place, generation: slot.generation, step: 0 }, scratch);
         let operation = slot.operation.insert(operation);
-        operation.begin(&mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare })?;
+        operation.begin(&mut Surroundings {
+            transport,
+            seal: &self.seal,
+            spare: &mut self.spare,
+            sent: &mut self.sent,
+        })?;
         if operation.is_complete() {
             self.retire(place);
         } else {
@@ -215,7 +223,12 @@ impl Core {
             let slot = &mut self.places[usize::from(place)];
             slot.listed = false;
             if let Some(operation) = &mut slot.operation {
-                operation.attend(&mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare })?;
+                operation.attend(&mut Surroundings {
+                    transport,
+                    seal: &self.seal,
+                    spare: &mut self.spare,
+                    sent: &mut self.sent,
+                })?;
                 self.after(place, transport)?;
             }
         }
@@ -238,7 +251,10 @@ impl Core {
                 return self.doubt(name, word, None, transport);
             }
         }
-        operation.completed(name.step, &mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare })?;
+        operation.completed(
+            name.step,
+            &mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare, sent: &mut self.sent },
+        )?;
         self.after(name.place, transport)
     }
 

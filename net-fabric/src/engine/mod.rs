@@ -78,6 +78,20 @@ impl<T: Transport> Engine<T> {
         engine
     }
 
+    /// Counts from now on the messages that operations send to each rank, for [`sent`](Self::sent): eight bytes a rank.
+    #[must_use]
+    pub fn counting(mut self) -> Self {
+        self.core.sent = vec![0; self.transport.size()];
+        self
+    }
+
+    /// Messages that operations have sent to each rank of the world, if the engine is [`counting`](Self::counting) them;
+    /// else nothing. What it says to look after operations is not among them.
+    #[must_use]
+    pub fn sent(&self) -> &[u64] {
+        &self.core.sent
+    }
+
     /// The transport, to look at.
     pub fn transport(&self) -> &T {
         &self.transport

@@ -34,6 +34,8 @@ pub(super) struct Surroundings<'e, T> {
     pub(super) transport: &'e mut T,
     pub(super) seal: &'e Seal,
     pub(super) spare: &'e mut Vec<u64>,
+    /// Messages that were sent to each rank of the world; empty if they are not counted.
+    pub(super) sent: &'e mut [u64],
 }
 
 /// An operation under way. Its vectors are used again by later ones.
@@ -249,7 +251,14 @@ impl Operation {
                 let word = around.seal.word(tag, around.transport.rank(), peer, self.call.digest);
                 // SAFETY: whoever began the operation promised the vectors until it has completed or was given
                 // up, which cancels this; the schedule's waits keep writers away until the send has completed.
-                unsafe { around.transport.send(peer, tag, word, self.memory.at(from), from.bytes, token) }?
+                let posted =
+                    unsafe { around.transport.send(peer, tag, word, self.memory.at(from), from.bytes, token) }?;
+                if posted != Posted::Busy
+                    && let Some(sent) = around.sent.get_mut(peer)
+                {
+                    *sent += 1;
+                }
+                posted
             }
             Action::Receive { peer, message, into } => {
                 let (peer, tag) = (self.world_rank(peer), self.key.tag(message));

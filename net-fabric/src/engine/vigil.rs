@@ -226,8 +226,10 @@ impl Core {
         };
         if is_stranger {
             watcher.refuse(rank);
-            return operation
-                .receive_again(name.step, &mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare });
+            return operation.receive_again(
+                name.step,
+                &mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare, sent: &mut self.sent },
+            );
         }
         let (own, other) = (watcher.host.name(own), watcher.host.name(rank));
         let did = match error {

@@ -52,6 +52,32 @@ fn so_they_do_whatever_is_set() {
     }
 }
 
+/// Steps of NAP have groups of as many nodes as the smallest node has ranks (`nap-allreduce`, section III-A).
+#[test]
+fn allreduces_that_know_nodes_agree_with_the_model_on_any_number_of_them() {
+    for (ranks, nodes) in [
+        // Powers of the ranks on a node.
+        ("8", "4"),
+        ("9", "3"),
+        // Figure 8: as many nodes as divide, and no power.
+        ("12", "6"),
+        // Figure 9: they do not divide.
+        ("6", "3"),
+        ("10", "5"),
+        // Nodes of 3, 2 and 2 ranks.
+        ("7", "3"),
+    ] {
+        for set in [
+            "inter_algorithm=nap,inter_policy=event_driven",
+            "inter_algorithm=nap,inter_policy=wait_all,inter_chunk_bytes=2048",
+            "inter_algorithm=smp,inter_policy=blocking,inter_chunk_bytes=2048",
+            "inter_algorithm=leaders-2,inter_policy=wait_all,inter_chunk_bytes=2048",
+        ] {
+            check("short-model", [ranks, nodes], None, set);
+        }
+    }
+}
+
 #[test]
 fn trees_of_all_ranks_know_the_sockets_of_all_nodes() {
     let hello = program("hello");

@@ -159,19 +159,29 @@ fn a_rank_that_is_killed_is_named_on_every_node() {
 /// Jobs that are under way at once: most of the time they wait for silence to grow long, but they start and end.
 const AT_ONCE: usize = 6;
 
+/// A stream of collectives on three nodes.
+struct Stream {
+    job: Running,
+    /// On each node.
+    ppn: usize,
+}
+
 /// Has streams of every algorithm there is between nodes, with the policies in turn, and hands them to `end`, some at a
-/// time.
-fn with_streams_of_every_algorithm(options: &[&str], mut end: impl FnMut(Vec<Running>)) {
+/// time. Algorithms that know nodes have two ranks on each; with one they would be others.
+fn with_streams_of_every_algorithm(options: &[&str], mut end: impl FnMut(Vec<Stream>)) {
     let policies = ["blocking", "wait_all", "event_driven"];
     let start = |(number, algorithm): &(usize, Algorithm)| {
+        let knows_nodes = matches!(algorithm, Algorithm::Nap | Algorithm::Smp | Algorithm::Leaders(_));
+        let ppn = if knows_nodes { 2 } else { 1 };
         let set = format!("inter_algorithm={algorithm},inter_policy={}", policies[number % policies.len()]);
-        ranks::job(&[&["-n", "3", "--nodes", "3"], options].concat(), "stream").env("HAN_SET", &set).start()
+        let shape = ["-n", if knows_nodes { "6" } else { "3" }, "--nodes", "3"];
+        Stream { job: ranks::job(&[&shape, options].concat(), "stream").env("HAN_SET", &set).start(), ppn }
     };
     let all: Vec<_> = Algorithm::all().enumerate().collect();
     for some in all.chunks(AT_ONCE) {
-        let mut jobs: Vec<Running> = some.iter().map(start).collect();
-        jobs.iter_mut().for_each(|job| job.wait_for_lines("streaming", 3));
-        end(jobs);
+        let mut streams: Vec<Stream> = some.iter().map(start).collect();
+        streams.iter_mut().for_each(|stream| stream.job.wait_for_lines("streaming", 3 * stream.ppn));
+        end(streams);
     }
 }
 
@@ -211,15 +221,18 @@ fn a_pulled_cable_between_nodes_of_two_ranks_ends_all_four() {
 
 #[test]
 fn whatever_the_algorithm_a_death_is_named() {
-    with_streams_of_every_algorithm(&[], |mut jobs| {
-        let victims: Vec<Pid> = jobs.iter_mut().map(|job| process(job, 2)).collect();
+    with_streams_of_every_algorithm(&[], |mut streams| {
+        // The last rank of the last node.
+        let victims: Vec<Pid> = streams.iter_mut().map(|stream| process(&mut stream.job, 3 * stream.ppn - 1)).collect();
         victims.iter().for_each(|victim| kill(*victim, Signal::SIGKILL).unwrap());
-        for (job, victim) in jobs.into_iter().zip(victims) {
+        for (Stream { job, ppn }, pid) in streams.into_iter().zip(victims) {
             let done = job.finish();
-            expect_death(&done, 3, 2);
+            let victim = 3 * ppn - 1;
+            expect_death(&done, 3 * ppn, victim);
             // Whoever looks for it knows where.
-            let place = format!("it was pid {victim} on ");
-            assert!(reports(&done, 3, Some(2)).iter().all(|text| text.contains(&place)), "{done:#?}");
+            let place = format!("it was pid {pid} on ");
+            let reports = reports(&done, 3 * ppn, Some(victim));
+            assert!(reports[..2 * ppn].iter().all(|text| text.contains(&place)), "{done:#?}");
         }
     });
 }
@@ -227,18 +240,17 @@ fn whatever_the_algorithm_a_death_is_named() {
 #[test]
 fn whatever_the_algorithm_a_pulled_cable_ends_the_job_with_names() {
     let Some(testbed) = Testbed::up(3) else { return };
-    with_streams_of_every_algorithm(&["--node-exec", &testbed.prefix()], |jobs| {
+    with_streams_of_every_algorithm(&["--node-exec", &testbed.prefix()], |streams| {
         testbed.command("link", &["2", "down"]);
-        for job in jobs {
+        for Stream { job, ppn } in streams {
             let done = job.finish();
-            // Those on the one side name the rank on the other; that one names one of them.
-            let reports = reports(&done, 3, None);
-            assert!(
-                reports[..2].iter().all(|text| text.contains("rank 2 cannot be reached: it was pid ")),
-                "{done:#?}"
-            );
-            let named = |other: &usize| reports[2].contains(&format!("rank {other} cannot be reached: it was pid "));
-            assert!([0, 1].iter().any(named), "{done:#?}");
+            // Those on the one side name a rank on the other.
+            for (rank, report) in reports(&done, 3 * ppn, None).iter().enumerate() {
+                let border = 2 * ppn;
+                let mut others = if rank < border { border..3 * ppn } else { 0..border };
+                let names = |other| report.contains(&format!("rank {other} cannot be reached: it was pid "));
+                assert!(others.any(names), "{done:#?}");
+            }
         }
         testbed.command("link", &["2", "up"]);
     });

@@ -4,6 +4,7 @@
 
 mod agreement;
 mod collectives;
+mod counted;
 mod faults;
 #[allow(dead_code)] // shared with the tests of `han run`, which use all of it
 #[path = "../run/harness.rs"]
