@@ -61,7 +61,7 @@ pub const KEYS: &[(&str, &str)] = &[
 ];
 
 /// Smallest chunk: less than this travels in a packet's head.
-const LEAST_CHUNK_BYTES: usize = 64;
+pub(crate) const LEAST_CHUNK_BYTES: usize = 64;
 
 pub(super) const EVENT_DRIVEN: Policy = Policy::EventDriven { sends: 4, recvs: 6 };
 

@@ -170,17 +170,26 @@ fn files_are_used_and_said_to_be() {
     choices.expect(0, &[]);
     assert_eq!(choices.stdout.matches("bcast by net/binary").count(), 4, "{}", choices.stdout);
     assert!(choices.stdout.contains(&format!("tuning: {name} (contents ")), "{}", choices.stdout);
-    let explain = |set: &str| {
-        let words = ["explain", "bcast", "2K", "-n", "4", "--nodes", "2"];
+    let explain_bytes = |bytes: &str, set: &str| {
+        let words = ["explain", "bcast", bytes, "-n", "4", "--nodes", "2"];
         let said: Finished = han(&words).env("HAN_TUNING", name).env("HAN_SET", set).start().finish();
         said.expect(0, &[]);
         said.stdout
     };
+    let explain = |set: &str| explain_bytes("2K", set);
     let said = explain("");
     assert!(said.contains("algorithm is binary: tuned: measured to be best"), "{said}");
     assert!(said.contains("tuning is used: measured 5.5 us for 1024 bytes by 2 x 2 ranks"), "{said}");
     let said = explain("nodes_form=hierarchical");
     assert!(said.contains("tuning is not used: nodes_form=hierarchical is set"), "{said}");
+    // As one chunk was written before: longer than the vector. Other vectors are not cut into such pieces.
+    fs::write(&path, file("{ nodes_form = \"hierarchical\", segment_bytes = 4096 }")).unwrap();
+    let near = explain_bytes("4K", "");
+    assert!(near.contains("segment_bytes is 4096: tuned: one chunk was measured to be best"), "{near}");
+    assert!(near.contains("the nearest to 4096 bytes"), "{near}");
+    let far = explain_bytes("64M", "");
+    assert!(far.contains("tuning is not used: nothing nearer to 67108864 bytes than 1024 was measured"), "{far}");
+    assert!(!far.contains("segment_bytes is 4096"), "{far}");
 }
 
 #[test]
