@@ -315,6 +315,54 @@ fn explain_tells_what_bench_does() {
     }
 }
 
+/// Over nodes too, whatever machine is described, with the network that the job has.
+#[test]
+fn explain_tells_what_a_job_over_nodes_does() {
+    for (set, collective, bytes, root) in [
+        ("topology=pack:2 core:4", "allreduce", "8", None),
+        ("topology=pack:2 core:4", "bcast", "1M", Some("3")),
+        ("assume_own_cores=1", "allreduce", "8", None),
+        ("nodes_form=flat,wire_mbit_s=100", "reduce", "32K", Some("7")),
+    ] {
+        let job = ["-n", "8", "--nodes", "4"];
+        let root: &[&str] = &root.map_or_else(Vec::new, |root| vec!["--root", root]);
+        let said = output_with(set, &[&["explain", collective, bytes, "--json"], &job[..], root].concat()).unwrap();
+        let words = ["bench", collective, "--dtype", "f64", "--min", bytes, "--max", bytes, "--ms", "1", "--json"];
+        let done = output_with(set, &[&words, &job[..], root].concat()).unwrap();
+        assert_eq!(lines(&said)[0]["choice"], lines(&done)[0]["choice"], "{set} {collective} {bytes}");
+        let network = lines(&said)[0]["points"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!((&network["what"], &network["change"]), (&"network".into(), &"HAN_PROVIDER".into()));
+        assert!(network["because"].as_str().unwrap().contains("this host alone: loopback"), "{network}");
+    }
+    // Behind a prefix the other nodes are elsewhere.
+    let words = ["explain", "bcast", "1M", "--nodes", "2", "--node-exec", "env NODE={node}"];
+    let said = output(&words).unwrap();
+    assert!(!said.contains("loopback\n") && said.contains("by 4 ranks on 2 nodes"), "{said}");
+    assert!(
+        output(&[&words[..6], &["no-such-program"]].concat()).unwrap_err().contains("no-such-program: No such file")
+    );
+}
+
+#[test]
+fn explain_knows_the_root() {
+    let plan = |root: &str| {
+        let words = ["explain", "reduce", "1M", "--nodes", "2", "--plan", "--root", root];
+        output_with("segment_bytes=262144", &words).unwrap()
+    };
+    assert_ne!(plan("0"), plan("1"));
+    let large = ["topology=pack:2 l3:4 core:8,assume_own_cores=1", "form=tree"];
+    for (set, expected) in large.into_iter().zip(["from rank 9 along l3", "from rank 9"]) {
+        let said = output_with(set, &["explain", "bcast", "64", "-n", "64", "--root", "9"]).unwrap();
+        assert!(said.contains(expected), "{said}");
+    }
+    for (words, why) in [
+        (["explain", "bcast", "8", "-n", "4", "--root", "4"], "--root 4: the ranks are 0 to 3"),
+        (["explain", "allreduce", "8", "-n", "4", "--root", "0"], "--root: allreduce has none"),
+    ] {
+        assert!(output(&words).unwrap_err().contains(why), "{words:?}");
+    }
+}
+
 #[test]
 fn a_reader_that_leaves_ends_it_quietly() {
     for arguments in [
