@@ -132,7 +132,7 @@ impl Carrier {
     pub(crate) fn describe(&self, context: &Inner) -> String {
         match self {
             Self::Node(local) => local.describe(),
-            Self::Nodes(nodes) => nodes.describe() + &context.describe_nodes(),
+            Self::Nodes(nodes) => nodes.describe(context) + &context.describe_nodes(),
         }
     }
 

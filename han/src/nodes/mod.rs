@@ -172,7 +172,8 @@ impl Nodes {
         (first + 1..=self.begun).try_for_each(|number| self.wait(Ticket(number), context))
     }
 
-    pub(crate) fn describe(&self) -> String {
+    /// What this is, and what is chosen for a few calls.
+    pub(crate) fn describe(&self, context: &Inner) -> String {
         let layout = &self.layout;
         let here = layout.members(layout.node_of(self.groups.flat.rank())).len();
         let how = if self.groups.has_levels() {
@@ -180,7 +181,9 @@ impl Nodes {
         } else {
             "all through the network".to_owned()
         };
-        format!("{}levels: {} nodes, {how}\n", self.groups.flat.describe(), layout.nodes())
+        let flat = &self.groups.flat;
+        let choices = self.kept.describe(flat, layout, context);
+        format!("{}levels: {} nodes, {how}\n{choices}", flat.describe(), layout.nodes())
     }
 
     /// The form and algorithm that `call` would take.
