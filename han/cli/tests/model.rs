@@ -75,6 +75,19 @@ fn tasks_of_both_levels_are_put_on_a_clock() {
 }
 
 #[test]
+fn ranks_of_a_node_are_a_list_too() {
+    let rows = json("allreduce --nodes 2,4 --ppn 1,4 --algorithm ring");
+    let shapes: Vec<[u64; 3]> =
+        rows.iter().map(|row| ["nodes", "ppn", "ranks"].map(|key| row[key].as_u64().unwrap())).collect();
+    assert_eq!(shapes, [[2, 1, 2], [4, 1, 4], [2, 4, 8], [4, 4, 16]]);
+    let alone = json("allreduce --nodes 4 --ppn 4 --algorithm ring");
+    assert_eq!(rows[3]["us"], alone[0]["us"]);
+    let table = model("allreduce --nodes 2,4 --ppn 1,4 --algorithm ring").unwrap();
+    assert!(table.contains("1, 4 ranks a node") && table.contains("ranks each"), "{table}");
+    assert_eq!(table.lines().filter(|line| line.starts_with('|')).count(), 2 + 4, "{table}");
+}
+
+#[test]
 fn a_table_says_what_could_not_be_simulated() {
     let text = model("allreduce --nodes 512 --ppn 8 --bytes 1M --algorithm rabenseifner,ring").unwrap();
     assert!(text.starts_with("allreduce on generic (max-rate), 8 ranks a node"), "{text}");
@@ -93,6 +106,11 @@ fn worlds_that_cannot_be_are_refused_before_the_first() {
         ("bcast --verify --svg a.svg", "cannot be used with"),
         ("bcast --validate --verify", "cannot be used with"),
         ("allreduce --validate --bytes 32K", "--bytes 32K: vectors of several chunks are compared"),
+        ("allreduce --validate --ppn 1", "give --nodes and --ppn from 2 on"),
+        ("allreduce --validate --ppn 2,4", "give one number of --nodes, of --ppn and of --bytes"),
+        ("allreduce --validate --full --bytes 16K", "give a multiple of 4 above 16K"),
+        ("allreduce --full", "--validate"),
+        ("allreduce --ppn 0", "no number of nodes or ranks"),
         ("allreduce --validate --bytes 8", "give a multiple of 4 above 32K"),
         ("allreduce --validate --bytes 100001", "give a multiple of 4 above 32K"),
     ] {
@@ -159,6 +177,8 @@ fn plots_are_drawn() {
     assert!(draw("bcast --nodes 8 --bytes 1M --algorithm chain --noise rank=3,ms=1").contains("wait-all, noisy"));
     let bars = draw("bcast --nodes 8 --bytes 1M --algorithm chain --noise uniform=0..1ms,hz=100 --repeats 3");
     assert!(bars.contains("with noise") && bars.contains(" %"));
+    let per_node = draw("allreduce --ppn 1..8 --algorithm ring");
+    assert!(per_node.contains("2 nodes, 8 bytes") && per_node.contains("ranks of each"), "{per_node}");
     let error = model("barrier --nodes 4 --svg unused.svg").unwrap_err();
     assert!(error.contains("several numbers"), "{error}");
 }

@@ -290,7 +290,13 @@ fn the_model_is_set_beside_measurements() {
     let words = ["model", "bcast", "--validate", "--bytes", "256K", "--ms", "1", "--svg", svg.to_str().unwrap()];
     let validated = han(&words).start().finish();
     validated.expect(0, &[]);
-    for part in ["bcast of 256K by 2 x 2 ranks", "32K", "error of the estimate: median ", "quickest measured: "] {
+    for part in [
+        "bcast of 256K by 2 x 2 ranks",
+        "32K",
+        "error of the estimate: median ",
+        "quickest measured: ",
+        " of one chunk, 2 without tasks",
+    ] {
         assert!(validated.stdout.contains(part), "{part} is missing in {}", validated.stdout);
     }
     assert!(fs::read_to_string(svg).unwrap().contains("</svg>"));
