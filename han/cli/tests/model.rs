@@ -68,6 +68,11 @@ fn tasks_of_both_levels_are_put_on_a_clock() {
         ("allreduce --algorithm nodes/foo", "there is no algorithm `foo`"),
         ("bcast --algorithm nodes/chain --noise rank=0,ms=1", "algorithms of all ranks alone"),
         ("bcast --nodes 4096 --ppn 8 --bytes 1G --algorithm nodes/chain", "longer chunks"),
+        ("allreduce --nodes 4 --ppn 4 --algorithm nodes/nap", "the tasks of both levels do not have it among leaders"),
+        ("allreduce --nodes 4 --ppn 4 --algorithm nodes/smp", "so no job does this"),
+        ("allreduce --nodes 4 --ppn 4 --algorithm nodes/leaders-2", "so no job does this"),
+        ("bcast --nodes 4 --ppn 4 --algorithm nodes/ring", "so no job does this"),
+        ("allreduce --nodes 4 --ppn 4 --algorithm nodes/ring+chain", "so no job does this"),
     ] {
         let error = model(words).unwrap_err();
         assert!(error.contains(why), "{words}: {error}");
