@@ -10,9 +10,9 @@ use net_fabric::algorithm::{Algorithm, Shape, Topology, Tree};
 use net_fabric::{Plan, Policy};
 use shm_core::Collective;
 
-pub(crate) use settings::LEAST_CHUNK_BYTES;
 use settings::{EVENT_DRIVEN, policy_name};
 pub use settings::{Inter, KEYS};
+pub(crate) use settings::{LEAST_CHUNK_BYTES, module_name};
 
 /// What is to be done, as far as the choice depends on it.
 #[derive(Debug, Clone, Copy)]

@@ -364,6 +364,30 @@ fn explain_knows_the_root() {
 }
 
 #[test]
+fn overlap_is_told_of_every_leader_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("overlap.svg");
+    let svg = svg.to_str().unwrap();
+    let common = ["bench", "-n", "4", "--nodes", "2", "--overlap", "--ms", "1", "--min", "64K", "--max", "64K"];
+    let set = "leaders=2,inter_module=nbc,inter_allreduce_algorithm=ring";
+    let done = output_with(set, &[&common, &["allreduce", "--json", "--svg", svg][..]].concat()).unwrap();
+    let rows = lines(&done);
+    let leaders: Vec<[u64; 3]> =
+        rows.iter().map(|row| ["node", "rail", "leader"].map(|key| row[key].as_u64().unwrap())).collect();
+    assert_eq!(leaders, [[0, 0, 0], [0, 1, 1], [1, 0, 3], [1, 1, 2]]);
+    for row in &rows {
+        assert_eq!((&row["module"], &row["inter"]), (&"nbc".into(), &"net/ring".into()));
+        assert!((0.0..=1.0).contains(&row["overlap"].as_f64().unwrap()), "{row}");
+    }
+    let drawn = std::fs::read_to_string(svg).unwrap();
+    assert!(drawn.contains("rank 3 on node 1, nbc") && drawn.contains("allreduce: overlap"), "{drawn}");
+    let both = output_with("inter_module=adapt", &[&common, &["bcast,reduce", "--svg", svg][..]].concat()).unwrap();
+    assert_eq!(both.matches("| adapt ").count(), 2 * 2, "{both}");
+    let drawn = std::fs::read_to_string(svg).unwrap();
+    assert!(drawn.contains("bcast: overlap") && drawn.contains("reduce: overlap"), "{drawn}");
+}
+
+#[test]
 fn a_reader_that_leaves_ends_it_quietly() {
     for arguments in [
         &["bench", "--limits", "--json"][..],

@@ -23,6 +23,7 @@ use crate::Element;
 use crate::context::Inner;
 use crate::error::{Error, Result};
 use crate::select::form::Form;
+use crate::select::module_name;
 use crate::task::Layout;
 use crate::trace::Trace;
 use groups::Groups;
@@ -191,7 +192,12 @@ impl Nodes {
         self.kept.choose(&self.groups.flat, &self.layout, call, context).to_string()
     }
 
-    /// The same for a call that is about to be made, whose plan is kept.
+    /// The network's module that `call` would take.
+    pub(crate) fn module(&self, call: &Call<'_>, context: &Inner) -> &'static str {
+        module_name(self.kept.choose(&self.groups.flat, &self.layout, call, context).inter.policy)
+    }
+
+    /// The choice for a call that is about to be made, whose plan is kept.
     pub(crate) fn next_choice(&mut self, call: &Call<'_>, context: &Inner) -> String {
         match call.check(self.groups.flat.rank(), self.groups.flat.size()) {
             Ok(()) => self.prepare(call, context).choice.to_string(),

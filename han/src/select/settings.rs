@@ -210,6 +210,15 @@ fn named<T: Copy>(key: &str, value: &str, names: &[(&str, T)]) -> Result<Option<
     found.map(Some).ok_or_else(|| format!("{key}={value}: expected auto, {}", all.join(", ")))
 }
 
+/// What the papers call the module of a policy.
+pub(crate) fn module_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Blocking => "blocking",
+        Policy::WaitAll => "nbc",
+        Policy::EventDriven { .. } => "adapt",
+    }
+}
+
 pub(super) fn policy_name(policy: Policy) -> &'static str {
     match policy {
         Policy::Blocking => "blocking",
