@@ -132,7 +132,7 @@ impl Carrier {
     pub(crate) fn describe(&self, context: &Inner) -> String {
         match self {
             Self::Node(local) => local.describe(),
-            Self::Nodes(nodes) => nodes.describe() + &context.describe_nodes(),
+            Self::Nodes(nodes) => nodes.describe(context) + &context.describe_nodes(),
         }
     }
 
@@ -144,7 +144,15 @@ impl Carrier {
         }
     }
 
-    /// The same for a call that is about to be made.
+    /// The network's module that `call` would take, if it goes over several nodes.
+    pub(crate) fn module(&self, call: &Call<'_>, context: &Inner) -> Option<&'static str> {
+        match self {
+            Self::Node(_) => None,
+            Self::Nodes(nodes) => Some(nodes.module(call, context)),
+        }
+    }
+
+    /// The form and algorithm for a call that is about to be made.
     pub(crate) fn next_choice(&mut self, call: &Call<'_>, context: &Inner) -> String {
         match self {
             Self::Node(local) => local.choice(call).to_owned(),

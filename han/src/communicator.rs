@@ -350,6 +350,13 @@ impl Communicator {
         self.shared.carrier.try_borrow().map_or_else(|_| String::new(), |carrier| carrier.describe(context))
     }
 
+    /// The network's module by which `call` would go on between nodes: `nbc` (rounds), `adapt` (event-driven), or `blocking` for short
+    /// messages between two; `None` on one node.
+    #[must_use]
+    pub fn module(&self, call: &Call<'_>) -> Option<&'static str> {
+        self.shared.carrier.try_borrow().ok().and_then(|carrier| carrier.module(call, &self.context))
+    }
+
     /// The module and form that `call` would take, for instance `sm/flat`; over several nodes the algorithm and its
     /// chunks.
     #[must_use]

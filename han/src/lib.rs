@@ -24,6 +24,7 @@ mod config;
 mod context;
 mod error;
 pub mod files;
+pub mod foreseen;
 mod group;
 mod misspelled;
 mod network;

@@ -47,7 +47,7 @@ pub(crate) fn join(
     config: &Config,
 ) -> Result<(Rc<Job>, Network, Nodes)> {
     let mut settings = config.settings.clone();
-    let shares_cores = settings.assume_own_cores.map_or(placing.crowded_somewhere, |own| !own);
+    let shares_cores = shares_cores(settings.assume_own_cores, placing.crowded_somewhere);
     if placing.crowded {
         // The ranks of one node do not see those of others that are on the same cores.
         settings.assume_own_cores.get_or_insert(false);
@@ -101,6 +101,11 @@ pub(crate) fn join(
     ))
 }
 
+/// Whether choices are made for ranks that share cores, which they do if `crowded`, unless a setting says otherwise.
+pub(crate) fn shares_cores(assume_own_cores: Option<bool>, crowded: bool) -> bool {
+    assume_own_cores.map_or(crowded, |own| !own)
+}
+
 /// The lowest rank of this node that is on this rank's socket; 0 where that is not known.
 fn socket(job: &Job) -> usize {
     let (hierarchy, own) = (job.hierarchy(), job.rank());
@@ -132,8 +137,7 @@ fn connect(
     reads: u32,
     socket: usize,
 ) -> Result<Connected> {
-    let reach = if placing.one_host { ofi::Reach::Host } else { ofi::Reach::Network };
-    let opened = ofi::open(&ofi::Config { providers: config.providers.clone(), reach, reads, ..Default::default() });
+    let opened = endpoint(config, placing.one_host, reads);
     let addresses = agree(exchange, opened.as_ref().map(ofi::Unconnected::address))?;
     let rank = exchange.rank();
     let provider = opened.as_ref().map(ofi::Unconnected::provider).unwrap_or_default();
@@ -148,6 +152,12 @@ fn connect(
     let wire_mbit_s = word(0).into_iter().filter(|&mbit_s| mbit_s > 0).min();
     let sockets = word(1).into_iter().map(|socket| usize::try_from(socket).unwrap_or(0)).collect();
     Ok(Connected { transport: transport?, provider, wire_mbit_s, sockets })
+}
+
+/// Opens an endpoint for a job, all of whose ranks are on one host or not; `reads` as of [`ofi::Config`].
+pub(crate) fn endpoint(config: &Config, one_host: bool, reads: u32) -> net_fabric::Result<ofi::Unconnected> {
+    let reach = if one_host { ofi::Reach::Host } else { ofi::Reach::Network };
+    ofi::open(&ofi::Config { providers: config.providers.clone(), reach, reads, ..Default::default() })
 }
 
 /// Everybody's bytes, or the first rank's error.

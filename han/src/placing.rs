@@ -122,7 +122,7 @@ fn neighbours<M: PartialEq>(nodes: &[usize], machines: &[M], rank: usize) -> boo
 }
 
 /// Whether some core has more than one rank, each rank spread evenly over the cores that it may use.
-fn is_crowded(ranks: &[&[usize]]) -> bool {
+pub(crate) fn is_crowded(ranks: &[&[usize]]) -> bool {
     let mut load = BTreeMap::<usize, f64>::new();
     for cores in ranks {
         #[allow(clippy::cast_precision_loss)] // small numbers

@@ -12,6 +12,7 @@ use shm_core::Collective;
 
 use settings::{EVENT_DRIVEN, policy_name};
 pub use settings::{Inter, KEYS};
+pub(crate) use settings::{LEAST_CHUNK_BYTES, module_name};
 
 /// What is to be done, as far as the choice depends on it.
 #[derive(Debug, Clone, Copy)]

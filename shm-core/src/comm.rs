@@ -102,6 +102,7 @@ impl LocalComm {
         let question = Question {
             collective: call.collective,
             bytes: call.bytes(),
+            root: call.root,
             mapped: are_mapped(&self.ring, call),
             in_place: call.is_in_place(),
             keeps_order: call.keeps_order(),

@@ -41,6 +41,8 @@ pub struct Question {
     pub collective: Collective,
     /// Length of a rank's vector.
     pub bytes: usize,
+    /// The root, from which trees hang.
+    pub root: usize,
     /// The buffers lie in memory that peers can map.
     pub mapped: bool,
     /// Results take the place of what is sent.
@@ -146,7 +148,7 @@ impl Circumstances {
             Form::Alone => {}
             Form::Flat => points.extend(self.payload(&terms, question)),
             Form::Tree if bytes <= INLINE_BYTES => {
-                points.push(self.tree(&terms));
+                points.push(self.tree(&terms, question.root));
                 points.extend(self.payload(&terms, question));
             }
             Form::Joint => {
@@ -155,7 +157,7 @@ impl Circumstances {
             }
             Form::Tree | Form::Direct | Form::Slice | Form::Ring | Form::Chain => {
                 if form == Form::Tree {
-                    points.push(self.tree(&terms));
+                    points.push(self.tree(&terms, question.root));
                 }
                 let cut = Cut::new(&terms, self.settings.chunk_bytes, form, collective, bytes);
                 let (copies, reached) = self.copies(&terms, form, question);
@@ -195,12 +197,13 @@ impl Circumstances {
     }
 
     /// What trees follow.
-    fn tree(&self, terms: &Terms) -> Point {
+    fn tree(&self, terms: &Terms, root: usize) -> Point {
         if terms.levels {
             let why = "each is entered once, by its leader or the root";
-            Point::new("tree", format!("along {}", self.hierarchy), why, "topology")
+            Point::new("tree", format!("from rank {root} along {}", self.hierarchy), why, "topology")
         } else {
-            Point::new("tree", "ranks in eights, counted from the root", "the machine has one level", "topology")
+            let value = format!("ranks in eights, counted from rank {root}");
+            Point::new("tree", value, "the machine has one level", "topology")
         }
     }
 

@@ -1,18 +1,16 @@
 //! `han explain`: what the engine would choose for a collective in a job of this machine, and why.
 //!
-//! Nothing is measured. The methods come from a trial of two ranks, as in `han info`; everything else from the
-//! engine's own rules and the configuration in force.
+//! Nothing is measured. The methods come from a trial of two ranks, as in `han info`, and what is known of the network from an
+//! endpoint; everything else from the engine's own rules and the configuration in force.
 
 use std::io::Write;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use han::select::form::{Form, OverNodes};
-use han::select::tuned;
-use han::task::{Layout, Shape, figure};
+use han::foreseen::Foreseen;
+use han::select::form::Form;
+use han::task::{Shape, figure};
 use han::{Collective, Config};
-use net_fabric::algorithm::Topology;
 use serde::Serialize;
-use shm_core::sys::affinity::allowed_cores;
 use shm_core::{Circumstances, Explanation, Question};
 
 use crate::bench::{Memory, default_ranks, parse_setting, stats::parse_bytes};
@@ -27,8 +25,6 @@ const WITH_DATA: [(&str, &str); 3] = [("collective", "bcast"), ("collective", "r
 const MOST_RANKS: usize = shm_core::job::MAX_RANKS;
 /// The setting by which leaders reduce and broadcast instead of an allreduce.
 const SPLIT: &str = "HAN_SET=inter_allreduce_algorithm=ir+ib";
-/// Bytes of an element of the vector in question, a `double`.
-const ELEMENT_BYTES: usize = 8;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -44,6 +40,12 @@ pub(crate) struct Args {
     /// Number of nodes; several are connected by the network
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
+    /// Command prefix for the ranks of a node, as of `han run`: the network is looked at behind it, as on node 0
+    #[arg(long, value_name = "PREFIX {node}", requires = "nodes")]
+    node_exec: Option<String>,
+    /// Root of bcast and reduce [default: 0]
+    #[arg(long, value_name = "R")]
+    root: Option<usize>,
     /// Where the buffers lie
     #[arg(long, value_enum, default_value_t = Memory::Private)]
     alloc: Memory,
@@ -59,6 +61,15 @@ pub(crate) struct Args {
     /// One JSON object
     #[arg(long)]
     json: bool,
+    /// This process is behind the prefix; set by the one before it
+    #[arg(long, hide = true)]
+    on_node: bool,
+}
+
+impl Args {
+    fn root(&self) -> usize {
+        self.root.unwrap_or(0)
+    }
 }
 
 /// Runs the subcommand.
@@ -69,17 +80,22 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if args.plan && args.nodes < 2 {
         return Err("--plan draws what several nodes do: give their number by --nodes".into());
     }
+    if let Some(prefix) = args.node_exec.as_ref().filter(|_| !args.on_node) {
+        return on_first_node(prefix);
+    }
+    let ranks = args.ranks.map_or_else(|| default_ranks(Some(args.nodes)), |ranks| ranks as usize);
+    check_root(args, ranks)?;
     if args.nodes > 1 {
-        return between_nodes(args, &config);
+        return between_nodes(args, config, ranks);
     }
     let methods = trial::methods(&config, &args.set)?;
-    let ranks = args.ranks.map_or_else(|| default_ranks(None), |ranks| ranks as usize);
     if ranks > MOST_RANKS {
         return Err(format!("-n {ranks}: one node has at most {MOST_RANKS} ranks; --nodes spreads them").into());
     }
     let question = Question {
         collective: args.collective,
         bytes: args.bytes.unwrap_or(0),
+        root: args.root(),
         mapped: args.alloc == Memory::Shared,
         in_place: args.in_place,
         keeps_order: false,
@@ -93,32 +109,25 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn check_root(args: &Args, ranks: usize) -> Result<()> {
+    match args.root {
+        Some(_) if !matches!(args.collective, Collective::Bcast | Collective::Reduce) => {
+            Err(format!("--root: {} has none", args.collective).into())
+        }
+        Some(root) if root >= ranks => Err(format!("--root {root}: the ranks are 0 to {}", ranks - 1).into()),
+        _ => Ok(()),
+    }
+}
+
 /// What would be chosen for ranks on several nodes.
-fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
+fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> {
     let nodes = args.nodes as usize;
-    let ranks = args.ranks.map_or_else(|| default_ranks(Some(args.nodes)), |ranks| ranks as usize);
     if ranks < nodes {
         return Err(format!("{nodes} nodes need at least as many ranks, but -n is {ranks}").into());
     }
-    // Blocks of ranks, as `han run` places them.
-    let places: Vec<usize> = (0..ranks).map(|rank| rank * nodes / ranks).collect();
-    let (topology, layout) = (Topology::new(&[&places]), Layout::new(&places));
     let bytes = args.bytes.unwrap_or(0);
-    let cores = Cores::of(ranks, config)?;
-    let question = OverNodes {
-        collective: args.collective,
-        count: bytes.div_ceil(ELEMENT_BYTES),
-        element_bytes: ELEMENT_BYTES,
-        commutative: true,
-        reproducible: config.settings.reproducible,
-        root: 0,
-        shares_cores: cores.are_shared,
-        wire_mbit_s: None,
-        layout: &layout,
-        topology: Some(&topology),
-    };
-    let mut choice = tuned::explain(&question, &config.inter, config.tuning.as_deref(), None);
-    choice.points.push(cores.point());
+    let foreseen = Foreseen::here((ranks, nodes), args.on_node, config)?;
+    let choice = foreseen.explain(args.collective, bytes, args.root());
     let points = &choice.points;
     let mut out = stdout();
     if args.json {
@@ -127,6 +136,7 @@ fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
             bytes,
             ranks,
             nodes,
+            root: args.root(),
             choice: choice.to_string(),
             points: points
                 .iter()
@@ -143,15 +153,15 @@ fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
     };
     writeln!(out, "{coll} of {bytes} bytes by {ranks} ranks on {nodes} nodes, {how}: {choice}")?;
     for point in points {
-        let change = if point.change == "HAN_TUNING" { "" } else { "HAN_SET=" };
+        let change = if point.change.starts_with("HAN_") { "" } else { "HAN_SET=" };
         writeln!(out, "  {} is {}: {} ({change}{}=...)", point.what, point.value, point.because, point.change)?;
     }
     match (args.plan, choice.form) {
         (true, Form::Hierarchical) => {
-            write!(out, "{}", figure::draw(&layout, &choice.shape))?;
+            write!(out, "{}", figure::draw(foreseen.layout(), &choice.shape))?;
             if coll == Collective::Allreduce && !choice.shape.splits {
                 writeln!(out, "\nthe same with {SPLIT}: ia, between nodes, as ir and ib")?;
-                write!(out, "{}", figure::draw(&layout, &Shape { splits: true, ..choice.shape }))?;
+                write!(out, "{}", figure::draw(foreseen.layout(), &Shape { splits: true, ..choice.shape }))?;
             }
         }
         (true, Form::Flat) => writeln!(out, "there is no plan of tasks to draw: it is one operation of all ranks")?,
@@ -160,30 +170,16 @@ fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether ranks of several nodes share cores, and why.
-struct Cores {
-    are_shared: bool,
-    because: String,
-}
-
-impl Cores {
-    /// As in a job of `han run` here, which plays all nodes on this machine.
-    fn of(ranks: usize, config: &Config) -> Result<Self> {
-        let (are_shared, because) = match (config.settings.assume_own_cores, &config.settings.topology) {
-            (Some(own), _) => (!own, "the setting says so".to_owned()),
-            (None, Some(_)) => (false, "each node is a machine as described".to_owned()),
-            (None, None) => {
-                let cores = allowed_cores()?.len();
-                (ranks > cores, format!("this machine plays all nodes: {ranks} ranks, {cores} cores"))
-            }
-        };
-        Ok(Self { are_shared, because })
-    }
-
-    fn point(self) -> han::select::Point {
-        let value = if self.are_shared { "shared" } else { "own" }.to_owned();
-        han::select::Point { what: "core", value, because: self.because, change: "assume_own_cores" }
-    }
+/// Replaces this process by itself on the first node, behind the prefix.
+fn on_first_node(prefix: &str) -> Result<ExitCode> {
+    use std::os::unix::process::CommandExt;
+    let words = shlex::split(prefix).filter(|words| !words.is_empty());
+    let words =
+        words.ok_or_else(|| format!("--node-exec {prefix}: no command, or a quotation mark without its other"))?;
+    let words: Vec<String> = words.into_iter().map(|word| word.replace("{node}", "0")).collect();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).arg("--on-node");
+    Err(format!("--node-exec: {}: {}", words[0], command.exec()).into())
 }
 
 /// The object of `--json` for several nodes.
@@ -193,6 +189,7 @@ struct NetworkLine<'a> {
     bytes: usize,
     ranks: usize,
     nodes: usize,
+    root: usize,
     choice: String,
     points: Vec<Point<'a>>,
 }
@@ -203,6 +200,7 @@ struct Line<'a> {
     coll: &'static str,
     bytes: usize,
     ranks: usize,
+    root: usize,
     own_cores: bool,
     alloc: &'static str,
     in_place: bool,
@@ -220,12 +218,13 @@ struct Point<'a> {
 
 impl<'a> Line<'a> {
     fn of(explanation: &'a Explanation) -> Self {
-        let Question { collective, bytes, mapped, in_place, .. } = explanation.question;
+        let Question { collective, bytes, root, mapped, in_place, .. } = explanation.question;
         let points = explanation.points.iter();
         Self {
             coll: collective.name(),
             bytes,
             ranks: explanation.ranks,
+            root,
             own_cores: explanation.own_cores,
             alloc: if mapped { Memory::Shared } else { Memory::Private }.name(),
             in_place,

@@ -68,10 +68,28 @@ fn tasks_of_both_levels_are_put_on_a_clock() {
         ("allreduce --algorithm nodes/foo", "there is no algorithm `foo`"),
         ("bcast --algorithm nodes/chain --noise rank=0,ms=1", "algorithms of all ranks alone"),
         ("bcast --nodes 4096 --ppn 8 --bytes 1G --algorithm nodes/chain", "longer chunks"),
+        ("allreduce --nodes 4 --ppn 4 --algorithm nodes/nap", "the tasks of both levels do not have it among leaders"),
+        ("allreduce --nodes 4 --ppn 4 --algorithm nodes/smp", "so no job does this"),
+        ("allreduce --nodes 4 --ppn 4 --algorithm nodes/leaders-2", "so no job does this"),
+        ("bcast --nodes 4 --ppn 4 --algorithm nodes/ring", "so no job does this"),
+        ("allreduce --nodes 4 --ppn 4 --algorithm nodes/ring+chain", "so no job does this"),
     ] {
         let error = model(words).unwrap_err();
         assert!(error.contains(why), "{words}: {error}");
     }
+}
+
+#[test]
+fn ranks_of_a_node_are_a_list_too() {
+    let rows = json("allreduce --nodes 2,4 --ppn 1,4 --algorithm ring");
+    let shapes: Vec<[u64; 3]> =
+        rows.iter().map(|row| ["nodes", "ppn", "ranks"].map(|key| row[key].as_u64().unwrap())).collect();
+    assert_eq!(shapes, [[2, 1, 2], [4, 1, 4], [2, 4, 8], [4, 4, 16]]);
+    let alone = json("allreduce --nodes 4 --ppn 4 --algorithm ring");
+    assert_eq!(rows[3]["us"], alone[0]["us"]);
+    let table = model("allreduce --nodes 2,4 --ppn 1,4 --algorithm ring").unwrap();
+    assert!(table.contains("1, 4 ranks a node") && table.contains("ranks each"), "{table}");
+    assert_eq!(table.lines().filter(|line| line.starts_with('|')).count(), 2 + 4, "{table}");
 }
 
 #[test]
@@ -93,6 +111,11 @@ fn worlds_that_cannot_be_are_refused_before_the_first() {
         ("bcast --verify --svg a.svg", "cannot be used with"),
         ("bcast --validate --verify", "cannot be used with"),
         ("allreduce --validate --bytes 32K", "--bytes 32K: vectors of several chunks are compared"),
+        ("allreduce --validate --ppn 1", "give --nodes and --ppn from 2 on"),
+        ("allreduce --validate --ppn 2,4", "give one number of --nodes, of --ppn and of --bytes"),
+        ("allreduce --validate --full --bytes 16K", "give a multiple of 4 above 16K"),
+        ("allreduce --full", "--validate"),
+        ("allreduce --ppn 0", "no number of nodes or ranks"),
         ("allreduce --validate --bytes 8", "give a multiple of 4 above 32K"),
         ("allreduce --validate --bytes 100001", "give a multiple of 4 above 32K"),
     ] {
@@ -159,6 +182,8 @@ fn plots_are_drawn() {
     assert!(draw("bcast --nodes 8 --bytes 1M --algorithm chain --noise rank=3,ms=1").contains("wait-all, noisy"));
     let bars = draw("bcast --nodes 8 --bytes 1M --algorithm chain --noise uniform=0..1ms,hz=100 --repeats 3");
     assert!(bars.contains("with noise") && bars.contains(" %"));
+    let per_node = draw("allreduce --ppn 1..8 --algorithm ring");
+    assert!(per_node.contains("2 nodes, 8 bytes") && per_node.contains("ranks of each"), "{per_node}");
     let error = model("barrier --nodes 4 --svg unused.svg").unwrap_err();
     assert!(error.contains("several numbers"), "{error}");
 }

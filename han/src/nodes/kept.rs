@@ -1,6 +1,7 @@
 //! What was chosen and planned, kept for the next call of the same shape.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::rc::Rc;
 
 use net_fabric::{FabricComm, Plan};
@@ -13,6 +14,10 @@ use crate::task::{Layout, Stream, TaskPlan};
 
 /// Tasks of all plans that a communicator keeps.
 const MOST_TASKS: usize = 1 << 14;
+/// Lengths whose choices descriptions show.
+const DESCRIBED_BYTES: [usize; 3] = [8, 64 << 10, 4 << 20];
+/// What says more of them.
+const DESCRIBED_BY: &str = "han explain COLL BYTES has all";
 
 /// How a call is carried out by this rank.
 #[derive(Debug)]
@@ -60,19 +65,30 @@ impl Kept {
 
     /// What is chosen for `call`.
     pub(super) fn choose(&self, flat: &FabricComm, layout: &Layout, call: &Call<'_>, context: &Inner) -> Choice {
-        choose(flat, layout, call, context, self.settings.as_ref())
+        choose(flat, layout, &Occasion::of(call), context, self.settings.as_ref())
+    }
+
+    /// A line for each collective and a few lengths: what is chosen, and why.
+    pub(super) fn describe(&self, flat: &FabricComm, layout: &Layout, context: &Inner) -> String {
+        let element_bytes = size_of::<f64>();
+        let mut text = format!("choices, for root 0 and doubles ({DESCRIBED_BY}):\n");
+        for collective in Collective::ALL {
+            let lengths: &[usize] = if collective == Collective::Barrier { &[0] } else { &DESCRIBED_BYTES };
+            for &bytes in lengths {
+                let count = bytes / element_bytes;
+                let occasion = Occasion { collective, root: 0, count, element_bytes, commutative: true };
+                let choice = choose(flat, layout, &occasion, context, self.settings.as_ref());
+                let length = if bytes > 0 { format!(" of {bytes}") } else { String::new() };
+                let _ = writeln!(text, "  {collective}{length}: {choice}{}", reasons(&choice, bytes));
+            }
+        }
+        text
     }
 
     /// How `call`, which was checked, is carried out.
     #[inline]
     pub(super) fn get(&mut self, flat: &FabricComm, layout: &Layout, call: &Call<'_>, context: &Inner) -> Rc<Prepared> {
-        let occasion = Occasion {
-            collective: call.collective,
-            root: call.root,
-            count: call.count,
-            element_bytes: call.datatype.size(),
-            commutative: is_commutative(call),
-        };
+        let occasion = Occasion::of(call);
         match &self.last {
             Some((last, prepared)) if *last == occasion => Rc::clone(prepared),
             _ => self.look_up(occasion, flat, layout, call, context),
@@ -106,8 +122,29 @@ impl Kept {
     }
 }
 
-fn is_commutative(call: &Call<'_>) -> bool {
-    call.op.as_ref().is_none_or(|op| op.is_commutative())
+impl Occasion {
+    fn of(call: &Call<'_>) -> Self {
+        Self {
+            collective: call.collective,
+            root: call.root,
+            count: call.count,
+            element_bytes: call.datatype.size(),
+            commutative: call.op.as_ref().is_none_or(|op| op.is_commutative()),
+        }
+    }
+}
+
+/// Why a choice for so many bytes is as it is, in short.
+fn reasons(choice: &Choice, bytes: usize) -> String {
+    let is_cut = choice.form == Form::Hierarchical && choice.shape.chunk_bytes < bytes;
+    let because = |what: &str| {
+        let point = choice.points.iter().find(|point| point.what == what);
+        point.map(|point| point.because.as_str()).unwrap_or_default()
+    };
+    let form = (choice.form == Form::Flat).then(|| format!(", {}", because("form")));
+    let chunks = is_cut.then(|| format!(" in chunks of {}, {}", choice.shape.chunk_bytes, because("segment_bytes")));
+    let algorithm = format!("; {}", because("algorithm"));
+    [form, chunks, Some(algorithm)].into_iter().flatten().collect()
 }
 
 fn prepare(flat: &FabricComm, layout: &Layout, choice: Choice) -> Prepared {
@@ -119,16 +156,17 @@ fn prepare(flat: &FabricComm, layout: &Layout, choice: Choice) -> Prepared {
     Prepared { choice, plan, is_short }
 }
 
-/// What is chosen for `call` by `settings`, or by the configuration.
-fn choose(flat: &FabricComm, layout: &Layout, call: &Call<'_>, context: &Inner, settings: Option<&Inter>) -> Choice {
+/// What is chosen on an occasion by `settings`, or by the configuration.
+fn choose(flat: &FabricComm, layout: &Layout, of: &Occasion, context: &Inner, settings: Option<&Inter>) -> Choice {
+    let Occasion { collective, root, count, element_bytes, commutative } = *of;
     let over = OverNodes {
-        collective: call.collective,
-        count: call.count,
-        element_bytes: call.datatype.size(),
-        commutative: is_commutative(call),
+        collective,
+        count,
+        element_bytes,
+        commutative,
         reproducible: context.config.settings.reproducible,
         // A wrong one is found by the check of the call.
-        root: call.root.min(flat.size() - 1),
+        root: root.min(flat.size() - 1),
         shares_cores: context.shares_cores(),
         wire_mbit_s: context.wire_mbit_s(),
         layout,

@@ -23,6 +23,7 @@ use crate::Element;
 use crate::context::Inner;
 use crate::error::{Error, Result};
 use crate::select::form::Form;
+use crate::select::module_name;
 use crate::task::Layout;
 use crate::trace::Trace;
 use groups::Groups;
@@ -172,7 +173,8 @@ impl Nodes {
         (first + 1..=self.begun).try_for_each(|number| self.wait(Ticket(number), context))
     }
 
-    pub(crate) fn describe(&self) -> String {
+    /// What this is, and what is chosen for a few calls.
+    pub(crate) fn describe(&self, context: &Inner) -> String {
         let layout = &self.layout;
         let here = layout.members(layout.node_of(self.groups.flat.rank())).len();
         let how = if self.groups.has_levels() {
@@ -180,7 +182,9 @@ impl Nodes {
         } else {
             "all through the network".to_owned()
         };
-        format!("{}levels: {} nodes, {how}\n", self.groups.flat.describe(), layout.nodes())
+        let flat = &self.groups.flat;
+        let choices = self.kept.describe(flat, layout, context);
+        format!("{}levels: {} nodes, {how}\n{choices}", flat.describe(), layout.nodes())
     }
 
     /// The form and algorithm that `call` would take.
@@ -188,7 +192,12 @@ impl Nodes {
         self.kept.choose(&self.groups.flat, &self.layout, call, context).to_string()
     }
 
-    /// The same for a call that is about to be made, whose plan is kept.
+    /// The network's module that `call` would take.
+    pub(crate) fn module(&self, call: &Call<'_>, context: &Inner) -> &'static str {
+        module_name(self.kept.choose(&self.groups.flat, &self.layout, call, context).inter.policy)
+    }
+
+    /// The choice for a call that is about to be made, whose plan is kept.
     pub(crate) fn next_choice(&mut self, call: &Call<'_>, context: &Inner) -> String {
         match call.check(self.groups.flat.rank(), self.groups.flat.size()) {
             Ok(()) => self.prepare(call, context).choice.to_string(),

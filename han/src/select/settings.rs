@@ -61,7 +61,7 @@ pub const KEYS: &[(&str, &str)] = &[
 ];
 
 /// Smallest chunk: less than this travels in a packet's head.
-const LEAST_CHUNK_BYTES: usize = 64;
+pub(crate) const LEAST_CHUNK_BYTES: usize = 64;
 
 pub(super) const EVENT_DRIVEN: Policy = Policy::EventDriven { sends: 4, recvs: 6 };
 
@@ -208,6 +208,15 @@ fn named<T: Copy>(key: &str, value: &str, names: &[(&str, T)]) -> Result<Option<
     let found = names.iter().find(|(name, _)| *name == value).map(|(_, meaning)| *meaning);
     let all: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
     found.map(Some).ok_or_else(|| format!("{key}={value}: expected auto, {}", all.join(", ")))
+}
+
+/// What the papers call the module of a policy.
+pub(crate) fn module_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Blocking => "blocking",
+        Policy::WaitAll => "nbc",
+        Policy::EventDriven { .. } => "adapt",
+    }
 }
 
 pub(super) fn policy_name(policy: Policy) -> &'static str {

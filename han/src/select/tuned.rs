@@ -14,7 +14,7 @@ use crate::tune::{Found, Source, Wanted};
 pub fn explain(over: &OverNodes<'_>, inter: &Inter, source: Option<&Source>, provider: Option<&str>) -> Choice {
     let Some(source) = source else { return form::explain(over, inter) };
     match find(over, inter, source, provider) {
-        Ok(found) => with(over, inter, &found, &source.path),
+        Ok((wanted, found, tuned)) => with(over, inter, &wanted, &found, &tuned, &source.path),
         Err(why) => {
             let mut choice = form::explain(over, inter);
             choice.points.push(point("not used", why));
@@ -23,13 +23,13 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter, source: Option<&Source>, pro
     }
 }
 
-/// The point that decides, or why none does.
+/// What is wanted, the point that decides and what it says, or why none does.
 fn find<'a>(
     over: &OverNodes<'_>,
     inter: &Inter,
     source: &'a Source,
-    provider: Option<&str>,
-) -> Result<Found<'a>, String> {
+    provider: Option<&'a str>,
+) -> Result<(Wanted<'a>, Found<'a>, Inter), String> {
     let reduces = matches!(over.collective, Collective::Reduce | Collective::Allreduce);
     if reduces && !over.commutative {
         return Err("operators that commute were measured, and this one does not".to_owned());
@@ -46,35 +46,62 @@ fn find<'a>(
     };
     let nothing = || format!("{} has nothing for {}", source.path.display(), over.collective.name());
     let found = source.tuning.look_up(&wanted).ok_or_else(nothing)?;
-    let tuned = &found.point.settings;
+    let far = || {
+        let bytes = found.point.bytes;
+        format!("nothing nearer to {} bytes than {bytes} was measured, and that is too far to tell", wanted.bytes)
+    };
+    let tuned = found.point.settings_for(wanted.bytes).ok_or_else(far)?;
     match set(inter).find(|(key, value)| tuned.get(key).is_some_and(|tuned| tuned != "auto" && tuned != *value)) {
         Some((key, value)) => Err(format!("{key}={value} is set, and something else was measured to be best")),
-        None => Ok(found),
+        None => Ok((wanted, found, tuned)),
     }
 }
 
-fn with(over: &OverNodes<'_>, inter: &Inter, found: &Found<'_>, path: &Path) -> Choice {
-    let mut choice = form::explain(over, &inter.with(&found.point.settings));
+fn with(
+    over: &OverNodes<'_>,
+    inter: &Inter,
+    wanted: &Wanted<'_>,
+    found: &Found<'_>,
+    tuned: &Inter,
+    path: &Path,
+) -> Choice {
+    let mut choice = form::explain(over, &inter.with(tuned));
     for point in &mut choice.points {
         let is_open = inter.get(point.change).is_some_and(|value| value == "auto");
-        let is_measured = found.point.settings.get(point.change).is_some_and(|value| value != "auto");
+        let is_measured = tuned.get(point.change).is_some_and(|value| value != "auto");
         if is_open && is_measured && !point.because.contains("is set, but") {
-            "tuned: measured to be best".clone_into(&mut point.because);
+            let one = point.change == "segment_bytes" && found.point.is_one_chunk();
+            let because = if one { "tuned: one chunk was measured to be best" } else { "tuned: measured to be best" };
+            because.clone_into(&mut point.because);
         }
     }
     let Found { shape, point: measured } = found;
     let what = format!(
-        "measured {:.1} us for {} bytes by {} x {} ranks over {} on {}: {}",
+        "measured {:.1} us for {} bytes by {} x {} ranks over {} on {}{}: {}",
         measured.us,
         measured.bytes,
         shape.nodes,
         shape.ranks_per_node,
         shape.provider,
         shape.date,
+        nearest(wanted, found),
         path.display()
     );
     choice.points.push(point("used", what));
     choice
+}
+
+/// What was asked for, where something else had to be taken.
+fn nearest(wanted: &Wanted<'_>, found: &Found<'_>) -> String {
+    let (shape, provider) = (found.shape, wanted.provider.filter(|provider| *provider != found.shape.provider));
+    let differs = [
+        (wanted.bytes != found.point.bytes).then(|| format!("{} bytes", wanted.bytes)),
+        ((wanted.nodes, wanted.ranks_per_node) != (shape.nodes, shape.ranks_per_node))
+            .then(|| format!("{} x {} ranks", wanted.nodes, wanted.ranks_per_node)),
+        provider.map(|provider| format!("the provider {provider}")),
+    ];
+    let differs: Vec<String> = differs.into_iter().flatten().collect();
+    if differs.is_empty() { String::new() } else { format!(", the nearest to {}", differs.join(", ")) }
 }
 
 fn point(value: &str, because: String) -> Point {
@@ -141,7 +168,40 @@ allreduce = [
         assert_eq!(because("segment_bytes"), "tuned: measured to be best");
         assert!(!because("policy").contains("tuned"));
         assert!(because("tuning").contains("9.5 us for 1024 bytes by 2 x 2 ranks over tcp"), "{}", because("tuning"));
-        assert!(because("tuning").contains("tuned.toml"));
+        assert!(because("tuning").ends_with("2026-01-31, the nearest to 1000 bytes: tuned.toml"));
+    }
+
+    #[test]
+    fn another_shape_and_provider_are_said() {
+        let (layout, source) = (Layout::new(&[0, 0, 0, 1, 1, 2]), source());
+        let over = OverNodes { count: 1024, ..over(&layout, Collective::Allreduce) };
+        let choice = explain(&over, &Inter::default(), Some(&source), Some("verbs"));
+        let tuning = choice.points.last().unwrap();
+        let nearest = "the nearest to 3 x 3 ranks, the provider verbs: tuned.toml";
+        assert!(tuning.because.ends_with(nearest), "{tuning:?}");
+    }
+
+    #[test]
+    fn far_from_what_was_measured_the_rules_decide() {
+        let (layout, mut source) = (Layout::new(&[0, 0, 1, 1]), source());
+        let explain = |source: &Source, count: usize| {
+            let over = OverNodes { count, ..over(&layout, Collective::Bcast) };
+            (explain(&over, &Inter::default(), Some(source), None), form::explain(&over, &Inter::default()))
+        };
+        let (long, built_in) = explain(&source, 64 << 20);
+        assert_eq!((long.form, &long.shape, &long.inter), (built_in.form, &built_in.shape, &built_in.inter));
+        let tuning = long.points.last().unwrap();
+        assert_eq!(tuning.value, "not used");
+        assert!(tuning.because.starts_with("nothing nearer to 67108864 bytes than 1024 was measured"), "{tuning:?}");
+        // As older builds have written it: one chunk, and somewhat longer than the vector.
+        let one = "{ nodes_form = \"hierarchical\", segment_bytes = 4096 }";
+        source.tuning =
+            Tuning::parse(&FILE.replace("{ nodes_form = \"flat\", inter_algorithm = \"binary\" }", one)).unwrap();
+        let (near, _) = explain(&source, 2048);
+        assert_eq!(near.shape.chunk_bytes, 4096);
+        assert_eq!(near.points[1].because, "tuned: one chunk was measured to be best");
+        let (long, built_in) = explain(&source, 64 << 20);
+        assert_eq!(long.shape, built_in.shape);
     }
 
     #[test]

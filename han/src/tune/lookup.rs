@@ -3,6 +3,13 @@
 use shm_core::Collective;
 
 use super::file::{Measured, Point, Tuning};
+use crate::select::Inter;
+
+/// What was measured tells about vectors of up to so many times its length, and down to such a part of it.
+const REACH: usize = 4;
+/// With so many chunks the pipeline is full most of the time: what a chunk takes is stable (equations 5.4 and 5.5), and longer
+/// vectors only have more of them.
+const STABLE_CHUNKS: usize = 8;
 
 /// What is asked: known to all ranks alike, so that all find the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +35,34 @@ pub struct Found<'a> {
     pub point: &'a Point,
 }
 
+impl Point {
+    /// What to set for a vector of `bytes`: a chunk stays as long as it was measured, and where the whole vector was one chunk it
+    /// stays one. `None` if that says nothing about such a vector: it is more than 4 times longer or shorter, and if longer,
+    /// fewer than 8 chunks were measured.
+    #[must_use]
+    pub fn settings_for(&self, bytes: usize) -> Option<Inter> {
+        let (measured, wanted) = (self.bytes.max(1), bytes.max(1));
+        let is_stable = self.settings.segment_bytes.is_some_and(|segment| measured / segment >= STABLE_CHUNKS);
+        let is_near = wanted >= measured.div_ceil(REACH) && (is_stable || wanted <= measured.saturating_mul(REACH));
+        let segment_bytes = match self.settings.segment_bytes {
+            Some(segment) if self.is_one_chunk() => Some(segment.max(bytes)),
+            other => other,
+        };
+        is_near.then_some(Inter { segment_bytes, ..self.settings })
+    }
+
+    /// Whether the whole vector was one chunk of both levels.
+    #[must_use]
+    pub fn is_one_chunk(&self) -> bool {
+        self.settings.segment_bytes.is_some_and(|segment| segment >= self.bytes)
+    }
+}
+
 impl Tuning {
     /// The measured point that is nearest to what is wanted: first the shape, by the ratios of nodes and of ranks a node,
     /// where another provider counts more than any ratio; then the bytes, by their ratio. Of two that are as near the
-    /// smaller one. `None` if nothing was measured for the collective.
+    /// smaller one. `None` if nothing was measured for the collective. What the point says for so many bytes:
+    /// [`Point::settings_for`].
     #[must_use]
     pub fn look_up(&self, wanted: &Wanted<'_>) -> Option<Found<'_>> {
         let has_points = |shape: &&Measured| shape.points.iter().any(|point| point.collective == wanted.collective);
@@ -63,7 +94,6 @@ fn ratio(one: usize, other: usize) -> f64 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::select::Inter;
 
     fn measured(nodes: usize, ranks_per_node: usize, provider: &str, points: &[(Collective, usize)]) -> Measured {
         let point = |&(collective, bytes): &(Collective, usize)| Point {
@@ -111,5 +141,30 @@ mod tests {
         assert_eq!(find(Allreduce, 16, 8, 8, tcp), Some((2, 2, 8)));
         assert_eq!(find(Barrier, 2, 2, 0, tcp), Some((4, 4, 0)));
         assert_eq!(find(Reduce, 2, 2, 8, tcp), None);
+    }
+
+    #[test]
+    fn a_point_tells_about_vectors_like_its_own() {
+        let chunks_of = |bytes: usize, segment_bytes: Option<usize>| {
+            let settings = Inter { segment_bytes, ..Inter::default() };
+            let point = Point { collective: Collective::Bcast, bytes, us: 1.0, settings };
+            move |wanted: usize| point.settings_for(wanted).map(|settings| settings.segment_bytes)
+        };
+        let (kilo, mega) = (1 << 10, 1 << 20);
+        // One chunk stays one, whatever length older files give it.
+        for segment in [2 * kilo, 8 * kilo] {
+            let one = chunks_of(2 * kilo, Some(segment));
+            assert_eq!([512, 2 * kilo].map(&one), [Some(Some(segment)); 2]);
+            assert_eq!(one(8 * kilo), Some(Some(8 * kilo)));
+            assert_eq!([511, 8 * kilo + 1, 64 * mega].map(one), [None; 3]);
+        }
+        // A few are as many as vectors of this length should have, many as good for longer ones.
+        let few = chunks_of(256 * kilo, Some(64 * kilo));
+        assert_eq!([64 * kilo, mega, mega + 1].map(few), [Some(Some(64 * kilo)), Some(Some(64 * kilo)), None]);
+        let many = chunks_of(4 * mega, Some(512 * kilo));
+        assert_eq!([mega - 1, mega, 1 << 40].map(many), [None, Some(Some(512 * kilo)), Some(Some(512 * kilo))]);
+        // What has no chunks is an operation of the whole vector.
+        assert_eq!([1, 8, 32, 33].map(chunks_of(8, None)), [None, Some(None), Some(None), None]);
+        assert_eq!(chunks_of(0, None)(0), Some(None), "a barrier");
     }
 }

@@ -1,5 +1,7 @@
 //! The four searches of section 6.2: all configurations or those that rules leave, measured whole or by their tasks.
 
+mod validate;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
@@ -10,6 +12,7 @@ use super::journal::Entry;
 use super::model::{Costs, Tasks, between, depth};
 use super::space::{Candidate, Case, Space, has_tasks};
 use crate::select::Inter;
+pub use validate::{Check, Validation, validate};
 
 /// Tasks of a run beside those while it fills and empties, at least: so many show what is stable.
 const STABLE_TASKS: usize = 5;
@@ -184,43 +187,6 @@ fn first_turns(space: &Space, method: Method) -> Vec<Work> {
     }
     listed.0.retain(|work| work.turn == 0);
     listed.0
-}
-
-/// An estimate beside a measurement.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Check {
-    /// The configuration but for the length of chunks.
-    pub family: Inter,
-    /// Bytes of a chunk.
-    pub segment: usize,
-    /// Microseconds by the cost model.
-    pub estimate: f64,
-    /// Microseconds that were measured.
-    pub us: f64,
-}
-
-/// Estimates and measures everything in the space that has several chunks, for its longest vectors.
-///
-/// # Errors
-/// Those of the measurements.
-pub fn validate<B: Bench>(bench: &mut B, space: &Space, collective: Collective) -> Result<Vec<Check>, B::Error> {
-    let Some(&bytes) = space.sizes.last() else { return Ok(Vec::new()) };
-    let case = Case { collective, bytes };
-    let space = Space { sizes: vec![bytes], collectives: vec![collective], ..space.clone() };
-    let mut search = Search::new(bench, &space, Method::Task);
-    let mut checks = Vec::new();
-    for family in space.families(collective, false) {
-        let known = search.family(collective, family)?;
-        for candidate in space.of_family(case, family, false) {
-            if let Some(segment) = candidate.segment
-                && let Some(estimate) = known.estimate(case, candidate)
-            {
-                let us = search.whole(case, candidate.settings(case))?;
-                checks.push(Check { family, segment, estimate: estimate.us, us });
-            }
-        }
-    }
-    Ok(checks)
 }
 
 struct Search<'a, B> {

@@ -4,8 +4,8 @@ use net_fabric::algorithm::{Algorithm, Shape, Topology};
 use shm_core::Collective;
 
 use super::heuristics;
-use crate::select::Inter;
 use crate::select::form::Form;
+use crate::select::{Inter, LEAST_CHUNK_BYTES};
 
 /// Bytes of an element.
 pub(super) const ELEMENT_BYTES: usize = 4;
@@ -163,14 +163,14 @@ impl Space {
 }
 
 impl Candidate {
-    /// What is to be set. One chunk stays one for somewhat longer vectors, too.
+    /// What is to be set; one chunk is as long as the vector.
     #[must_use]
     pub fn settings(&self, case: Case) -> Inter {
         if !has_tasks(&self.family) || case.collective == Collective::Barrier {
             return self.family;
         }
-        let bytes = self.segment.unwrap_or(case.bytes.saturating_mul(4)).max(64);
-        set(self.family, "segment_bytes", &bytes.to_string())
+        let bytes = self.segment.unwrap_or(case.bytes).max(LEAST_CHUNK_BYTES);
+        Inter { segment_bytes: Some(bytes), ..self.family }
     }
 }
 
@@ -228,6 +228,7 @@ pub(super) fn has_tasks(settings: &Inter) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tune::Point;
 
     fn space(nodes: usize, ranks_per_node: usize, is_quick: bool) -> Space {
         Space::new((nodes, ranks_per_node), &Collective::ALL, (4, 16 << 20), is_quick)
@@ -270,6 +271,18 @@ mod tests {
         let by_rules = of(false, true);
         assert_eq!(values(&by_rules, "inter_policy"), "auto event_driven");
         assert!(!values(&by_rules, "inter_algorithm").contains("recursive-doubling"));
+    }
+
+    #[test]
+    fn one_chunk_is_written_as_one() {
+        let family = set(Inter::default(), "nodes_form", "hierarchical");
+        for (bytes, segment, expected) in [(8, None, 64), (2048, None, 2048), (2048, Some(512), 512)] {
+            let case = Case { collective: Collective::Bcast, bytes };
+            let settings = Candidate { family, segment }.settings(case);
+            assert_eq!(settings.segment_bytes, Some(expected));
+            let point = Point { collective: case.collective, bytes, us: 1.0, settings };
+            assert_eq!(point.is_one_chunk(), segment.is_none());
+        }
     }
 
     #[test]

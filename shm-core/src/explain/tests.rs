@@ -18,7 +18,7 @@ fn circumstances(ranks: usize, own_cores: bool) -> Circumstances {
 }
 
 fn question(collective: Collective, bytes: usize, mapped: bool) -> Question {
-    Question { collective, bytes, mapped, in_place: false, keeps_order: false }
+    Question { collective, bytes, root: 0, mapped, in_place: false, keeps_order: false }
 }
 
 fn point<'e>(explanation: &'e Explanation, what: &str) -> &'e Point {
@@ -81,7 +81,7 @@ fn trees_say_what_they_follow() {
     ] {
         let answer = large.explain(question(collective, bytes, mapped));
         assert_eq!(answer.choice, choice);
-        let along = "along l3 4 groups of 8; socket 2 groups of 2; node 1 group of 2";
+        let along = "from rank 0 along l3 4 groups of 8; socket 2 groups of 2; node 1 group of 2";
         assert_eq!(point(&answer, "tree").value, along, "{answer}");
     }
 }
@@ -183,7 +183,7 @@ fn every_point_of_every_call_has_a_reason() {
             for collective in Collective::ALL {
                 for bytes in [0, 8, 121, 4096, 5000, 1 << 16, 1 << 20, 64 << 20] {
                     for (mapped, in_place) in [(false, false), (true, false), (true, true)] {
-                        let question = Question { collective, bytes, mapped, in_place, keeps_order: false };
+                        let question = Question { collective, bytes, root: 0, mapped, in_place, keeps_order: false };
                         let answer = circumstances(ranks, own_cores).explain(question);
                         assert!(answer.points.iter().all(|p| !p.value.is_empty() && !p.because.is_empty()));
                     }

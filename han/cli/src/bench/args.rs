@@ -74,8 +74,8 @@ pub(crate) struct Args {
     /// of --max bytes, --repeats with delays and as many without, in each of three turns
     #[arg(long, value_name = "SPEC", value_parser = Spec::parse, conflicts_with_all = ["limits", "cold", "style", "overlap"])]
     pub(super) noise: Option<Spec>,
-    /// A plot of it, as SVG
-    #[arg(long, value_name = "FILE", requires = "noise")]
+    /// A plot of --noise or --overlap, as SVG
+    #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
     /// The number of the turn; set by the process that starts the jobs
     #[arg(long, value_name = "T", default_value_t = 0, hide = true)]
@@ -214,6 +214,9 @@ pub(super) fn check(args: &Args) -> Result<()> {
     if args.min > args.max {
         return Err(format!("--min {} is more than --max {}", args.min, args.max).into());
     }
+    if args.svg.is_some() && !args.overlap && args.noise.is_none() {
+        return Err("--svg draws what --noise or --overlap measures: give one of them".into());
+    }
     if args.overlap && collectives(&args.collectives) == [Collective::Barrier] {
         return Err("--overlap: a barrier has no data, so nothing overlaps".into());
     }
@@ -308,6 +311,8 @@ mod tests {
         assert!(text(&["reduce", "--min", "8K", "--max", "1K"]).contains("--max"));
         assert!(text(&["reduce", "--set", "chunk"]).contains("KEY=VALUE"));
         assert!(text(&["barrier", "--repeats", "4"]).contains("repeats"));
+        assert!(text(&["bcast", "--svg", "a.svg"]).contains("--noise or --overlap"));
+        assert_eq!(text(&["bcast", "--nodes", "2", "--overlap", "--svg", "a.svg"]), "");
         assert!(text(&["barrier", "--nodes", "2", "--overlap"]).contains("nothing overlaps"));
         for words in [
             &["bcast", "--noise", "rank=1,ms=1", "--nodes", "2", "--overlap"][..],

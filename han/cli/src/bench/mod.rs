@@ -152,8 +152,10 @@ fn work(args: &Args) -> Result<ExitCode> {
     Ok(if measured? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Measures what overlaps of every collective asked for that has data.
+/// Measures, prints and draws what overlaps of every collective asked for that has data.
 fn measure_overlap(args: &Args, context: &Context) -> Result<()> {
+    let mut all = Vec::new();
+    let is_first = context.world().rank() == 0;
     for collective in collectives(&args.collectives).into_iter().filter(|collective| collective.has_data()) {
         let plan = overlap::Plan {
             collective: match collective {
@@ -164,11 +166,14 @@ fn measure_overlap(args: &Args, context: &Context) -> Result<()> {
             repeats: args.repeats,
             repeat_time: Duration::from_millis(args.ms),
             bytes: counts(collective, args, size_of::<f32>()).iter().map(|count| count * size_of::<f32>()).collect(),
-            json: args.json,
         };
-        overlap::run(context, &plan)?;
+        let rows = overlap::run(context, &plan)?;
+        if is_first {
+            overlap::print(&rows, args.json)?;
+        }
+        all.extend(rows);
     }
-    Ok(())
+    args.svg.as_ref().filter(|_| is_first).map_or(Ok(()), |path| overlap::draw(path, &all))
 }
 
 /// Measures and prints every collective asked for; gives whether all results were right.

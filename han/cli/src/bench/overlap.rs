@@ -1,7 +1,10 @@
 //! `han bench --overlap`: how much of the work on one level the other one hides (dissertation, equation 5.3).
 //!
-//! Each node's leader does a collective across nodes, one with the ranks of its node, and both at once. What overlaps is
-//! told for every leader, as figures 5.10 and 5.11 do, for the modules and algorithms that are set.
+//! Each leader does a collective across nodes, one with the ranks of its node, and both at once. What overlaps is told for every
+//! leader, as figures 5.10 and 5.11 do, for the modules and algorithms that are set. An allreduce has as many leaders of a node
+//! as the setting `leaders` says: all do this at once, and the ranks of a node take part in what each leads.
+
+mod picture;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -15,6 +18,7 @@ use serde::Serialize;
 use super::stats::{bytes_text, median, time_text};
 use super::{Result, filled};
 use crate::output::stdout;
+pub(super) use picture::draw;
 
 /// Fewest iterations in a repeat.
 const LEAST_ITERATIONS: u32 = 3;
@@ -27,7 +31,6 @@ pub(super) struct Plan {
     pub(super) repeats: u32,
     pub(super) repeat_time: Duration,
     pub(super) bytes: Vec<usize>,
-    pub(super) json: bool,
 }
 
 /// What of the levels is at work.
@@ -43,13 +46,15 @@ const BOTH: Levels = Levels { inter: true, intra: true };
 
 /// One leader's result.
 #[derive(Serialize)]
-struct Row {
+pub(super) struct Row {
     coll: &'static str,
     bytes: usize,
     ranks: usize,
     nodes: usize,
     node: usize,
     leader: usize,
+    rail: usize,
+    module: &'static str,
     inter: String,
     intra: String,
     inter_us: f64,
@@ -68,17 +73,17 @@ fn overlap(inter: f64, intra: f64, both: f64) -> f64 {
 struct Stage<'a> {
     world: &'a Communicator,
     node: Communicator,
-    /// This rank's place in its node that leads.
-    leader: usize,
-    /// On leaders alone.
-    leaders: Option<Communicator>,
+    /// By rail: the rank in `node` that leads.
+    leads: Vec<usize>,
+    /// On leaders alone: those of the same rail.
+    leaders: Option<(usize, Communicator)>,
     collective: Collective,
-    /// For the network, and for two operations in memory.
-    buffers: [Vec<f32>; 3],
+    /// For the network, and for two operations in memory by rail.
+    buffers: Vec<Vec<f32>>,
 }
 
-/// Measures all sizes, and prints a row for each leader.
-pub(super) fn run(context: &Context, plan: &Plan) -> Result<()> {
+/// Measures all sizes; a row for each leader.
+pub(super) fn run(context: &Context, plan: &Plan) -> Result<Vec<Row>> {
     let world = context.world();
     let layout = Layout::new(&context.nodes());
     if layout.nodes() < 2 {
@@ -86,23 +91,28 @@ pub(super) fn run(context: &Context, plan: &Plan) -> Result<()> {
     }
     let own = layout.node_of(world.rank());
     let local = layout.local_of(world.rank());
-    let leader = layout.leader(own, 0);
+    let leads: Vec<usize> = (0..rails(context, plan, &layout)).map(|rail| layout.leader(own, rail)).collect();
+    let rail = leads.iter().position(|&leader| leader == local);
     let node = world.split(u32::try_from(own).ok(), 0)?.ok_or("a rank without a node")?;
-    let leaders = world.split((local == leader).then_some(0), 0)?;
-    let mut stage = Stage { world, node, leader, leaders, collective: plan.collective, buffers: Default::default() };
+    let leaders = world.split(rail.and_then(|rail| u32::try_from(rail).ok()), 0)?;
+    let leaders = rail.zip(leaders);
+    let mut stage = Stage { world, node, leads, leaders, collective: plan.collective, buffers: Vec::new() };
     let mut rows = Vec::new();
     for &bytes in &plan.bytes {
         let times = stage.measure(bytes, plan, own, layout.nodes())?;
-        let (inter, intra) = stage.choices(bytes);
-        for (node, of_node) in times.chunks_exact(3).enumerate() {
-            let &[inter_us, intra_us, both_us] = of_node else { continue };
+        let (module, inter, intra) = stage.choices(bytes);
+        for (place, of_leader) in times.chunks_exact(3).enumerate() {
+            let &[inter_us, intra_us, both_us] = of_leader else { continue };
+            let (node, rail) = (place / stage.leads.len(), place % stage.leads.len());
             rows.push(Row {
                 coll: plan.collective.name(),
                 bytes,
                 ranks: world.size(),
                 nodes: layout.nodes(),
                 node,
-                leader: layout.members(node)[layout.leader(node, 0)],
+                leader: layout.members(node)[layout.leader(node, rail)],
+                rail,
+                module,
                 inter: inter.clone(),
                 intra: intra.clone(),
                 inter_us,
@@ -112,22 +122,33 @@ pub(super) fn run(context: &Context, plan: &Plan) -> Result<()> {
             });
         }
     }
-    if world.rank() == 0 { print(&rows, plan) } else { Ok(()) }
+    Ok(rows)
 }
 
-fn print(rows: &[Row], plan: &Plan) -> Result<()> {
-    if plan.json {
+/// Leaders of a node: one, or what is set for an allreduce, but no rank leads twice.
+fn rails(context: &Context, plan: &Plan, layout: &Layout) -> usize {
+    let least = (0..layout.nodes()).map(|node| layout.members(node).len()).min().unwrap_or(1);
+    let set = context.config().inter.leaders.filter(|_| plan.collective == Collective::Allreduce);
+    set.unwrap_or(1).min(least)
+}
+
+/// One JSON object a line, or a table.
+pub(super) fn print(rows: &[Row], json: bool) -> Result<()> {
+    if json {
         return rows.iter().try_for_each(|row| Ok(writeln!(stdout(), "{}", serde_json::to_string(row)?)?));
     }
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
-    let head = ["bytes", "node", "leader", "across nodes", "on a node", "inter us", "intra us", "both us", "overlap"];
-    table.set_header(head);
+    let places = ["bytes", "node", "leader", "rail", "module", "across nodes", "on a node"];
+    let times = ["inter us", "intra us", "both us", "overlap"];
+    table.set_header(places.into_iter().chain(times));
     for row in rows {
         table.add_row([
             bytes_text(row.bytes),
             row.node.to_string(),
             row.leader.to_string(),
+            row.rail.to_string(),
+            row.module.to_owned(),
             row.inter.clone(),
             row.intra.clone(),
             time_text(row.inter_us),
@@ -136,15 +157,16 @@ fn print(rows: &[Row], plan: &Plan) -> Result<()> {
             format!("{:.2}", row.overlap),
         ]);
     }
-    writeln!(stdout(), "# {}: what overlaps on each leader\n{table}", plan.collective)?;
+    let collective = rows.first().map_or("", |row| row.coll);
+    writeln!(stdout(), "# {collective}: what overlaps on each leader\n{table}")?;
     Ok(())
 }
 
 impl Stage<'_> {
-    /// Microseconds of each node's leader: across nodes, on the node, both.
+    /// Microseconds of each leader, node by node: across nodes, on the node, both.
     fn measure(&mut self, bytes: usize, plan: &Plan, own: usize, nodes: usize) -> Result<Vec<f64>> {
         let count = (bytes / size_of::<f32>()).max(1);
-        self.buffers = [filled(1.0, count)?, filled(1.0, count)?, filled(1.0, count)?];
+        self.buffers = (0..1 + 2 * self.leads.len()).map(|_| filled(1.0, count)).collect::<Result<_>>()?;
         self.time(BOTH, 1)?;
         let once = [self.time(BOTH, 2)?.as_secs_f64()];
         let mut longest = once;
@@ -158,10 +180,10 @@ impl Stage<'_> {
                 times.push(self.time(levels, iterations)?.as_secs_f64() * 1e6 / f64::from(iterations));
             }
         }
-        let mut all = vec![0.0; 3 * nodes];
-        if self.leaders.is_some() {
+        let mut all = vec![0.0; 3 * nodes * self.leads.len()];
+        if let Some((rail, _)) = self.leaders {
             for (place, times) in times.iter().enumerate() {
-                all[3 * own + place] = median(times);
+                all[3 * (own * self.leads.len() + rail) + place] = median(times);
             }
         }
         self.world.allreduce_in_place(&mut all, Operator::Sum)?;
@@ -181,8 +203,8 @@ impl Stage<'_> {
     }
 
     fn once(&mut self, levels: Levels) -> Result<()> {
-        let mut requests: [Option<Request<Vec<f32>>>; 3] = [None, None, None];
-        if let Some(leaders) = self.leaders.as_ref().filter(|_| levels.inter) {
+        let mut requests: Vec<Option<Request<Vec<f32>>>> = self.buffers.iter().map(|_| None).collect();
+        if let Some((_, leaders)) = self.leaders.as_ref().filter(|_| levels.inter) {
             let buffer = std::mem::take(&mut self.buffers[0]);
             requests[0] = Some(match self.collective {
                 Collective::Reduce => leaders.ireduce(buffer, Operator::Max, 0)?,
@@ -190,15 +212,16 @@ impl Stage<'_> {
                 Collective::Bcast | Collective::Barrier => leaders.ibcast(buffer, 0)?,
             });
         }
-        if levels.intra {
+        for (rail, &leader) in self.leads.iter().enumerate().filter(|_| levels.intra) {
+            let (up, down) = (1 + 2 * rail, 2 + 2 * rail);
             // What goes up and down for a chunk: an allreduce has both.
             if matches!(self.collective, Collective::Reduce | Collective::Allreduce) {
-                let buffer = std::mem::take(&mut self.buffers[1]);
-                requests[1] = Some(self.node.ireduce(buffer, Operator::Max, self.leader)?);
+                let buffer = std::mem::take(&mut self.buffers[up]);
+                requests[up] = Some(self.node.ireduce(buffer, Operator::Max, leader)?);
             }
             if matches!(self.collective, Collective::Bcast | Collective::Allreduce) {
-                let buffer = std::mem::take(&mut self.buffers[2]);
-                requests[2] = Some(self.node.ibcast(buffer, self.leader)?);
+                let buffer = std::mem::take(&mut self.buffers[down]);
+                requests[down] = Some(self.node.ibcast(buffer, leader)?);
             }
         }
         loop {
@@ -219,20 +242,26 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// What is chosen on both levels.
-    fn choices(&mut self, bytes: usize) -> (String, String) {
+    /// The network's module, and what is chosen on both levels.
+    fn choices(&mut self, bytes: usize) -> (&'static str, String, String) {
         let count = (bytes / size_of::<f32>()).max(1);
         let mut buffer = vec![0.0_f32; count];
-        let mut call = |of: &Communicator, collective: Collective, root: usize| {
-            of.choice(&match collective {
-                Collective::Reduce => Call::reduce_in_place(&mut buffer, Operator::Max.into(), root),
-                Collective::Allreduce => Call::allreduce_in_place(&mut buffer, Operator::Max.into()),
-                Collective::Bcast | Collective::Barrier => Call::bcast(&mut buffer, root),
-            })
+        let call = |buffer: &mut Vec<f32>, collective: Collective, root: usize, ask: &mut dyn FnMut(&Call<'_>)| {
+            ask(&match collective {
+                Collective::Reduce => Call::reduce_in_place(buffer, Operator::Max.into(), root),
+                Collective::Allreduce => Call::allreduce_in_place(buffer, Operator::Max.into()),
+                Collective::Bcast | Collective::Barrier => Call::bcast(buffer, root),
+            });
         };
-        let inter = self.leaders.as_ref().map_or_else(String::new, |leaders| call(leaders, self.collective, 0));
+        let (mut module, mut inter, mut intra) = ("", String::new(), String::new());
+        if let Some((_, leaders)) = &self.leaders {
+            call(&mut buffer, self.collective, 0, &mut |call| {
+                (module, inter) = (leaders.module(call).unwrap_or(""), leaders.choice(call));
+            });
+        }
         let on_node = if self.collective == Collective::Bcast { Collective::Bcast } else { Collective::Reduce };
-        (inter, call(&self.node, on_node, self.leader))
+        call(&mut buffer, on_node, self.leads[0], &mut |call| intra = self.node.choice(call));
+        (module, inter, intra)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::bench::stats::{bytes_text, parse_bytes};
 /// What all ranks of the largest simulated world have together can still be counted.
 const MOST_BYTES: usize = 1 << 38;
 
-/// Numbers of nodes.
+/// Numbers of nodes, or of ranks of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Counts(Vec<usize>);
 
@@ -16,7 +16,7 @@ pub(super) struct Sizes(Vec<usize>);
 impl Counts {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let number = |text: &str| match text.parse() {
-            Ok(0) | Err(_) => Err(format!("`{text}` is no number of nodes: give 1 or more")),
+            Ok(0) | Err(_) => Err(format!("`{text}` is no number of nodes or ranks: give 1 or more")),
             Ok(number) => Ok(number),
         };
         list(text, number).map(Self)

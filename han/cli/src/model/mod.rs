@@ -40,9 +40,10 @@ pub(crate) struct Args {
     /// Numbers of nodes: 64, or 8,16,24, or 8..4096 for all doublings
     #[arg(long, value_name = "N[,..]", value_parser = Counts::parse, default_value = "2")]
     nodes: Counts,
-    /// Ranks of each node
-    #[arg(long, value_name = "P", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    ppn: u32,
+    /// Numbers of ranks of each node, as for --nodes
+    #[arg(long, value_name = "P[,..]", value_parser = Counts::parse, default_value = "1")]
+    #[arg(default_value_if("validate", ArgPredicate::IsPresent, "2"))]
+    ppn: Counts,
     /// Lengths of the vector in bytes: 8, or 8,4K,1M, or 8..64K for all doublings
     #[arg(long, value_name = "B[,..]", value_parser = Sizes::parse, default_value = "8")]
     #[arg(default_value_if("validate", ArgPredicate::IsPresent, "4M"))]
@@ -93,6 +94,9 @@ pub(crate) struct Args {
     /// [default with it: allreduce of 4M by 2 x 2]
     #[arg(long, conflicts_with_all = ["json", "noise", "verify", "against"])]
     validate: bool,
+    /// With --validate: all configurations that `han tune` searches, in place of those of its --quick
+    #[arg(long, requires = "validate")]
+    full: bool,
     #[command(flatten)]
     how: HowArgs,
 }
@@ -132,8 +136,8 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
 
 /// Finds what the worlds that were asked for do not have, before the first one is simulated.
 fn check(args: &Args) -> Result<()> {
-    for &nodes in args.nodes.values() {
-        let ranks = Layout::new(nodes, args.ppn as usize)?.ranks();
+    for (nodes, ppn) in shapes(args) {
+        let ranks = Layout::new(nodes, ppn)?.ranks();
         if args.root >= ranks {
             return Err(format!("--root {}: the ranks are 0 to {}", args.root, ranks - 1).into());
         }
@@ -141,15 +145,22 @@ fn check(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// All nodes x ranks of each.
+fn shapes(args: &Args) -> impl Iterator<Item = (usize, usize)> {
+    args.ppn.values().iter().flat_map(|&ppn| args.nodes.values().iter().map(move |&nodes| (nodes, ppn)))
+}
+
 /// The model of tasks beside measurements of a real job.
 fn validated(args: &Args) -> Result<ExitCode> {
-    let nodes = args.nodes.values().last().copied().unwrap_or(2);
-    let bytes = args.bytes.values().last().copied().unwrap_or(4 << 20);
+    let (&[nodes], &[ppn], &[bytes]) = (args.nodes.values(), args.ppn.values(), args.bytes.values()) else {
+        return Err("--validate runs one job: give one number of --nodes, of --ppn and of --bytes".into());
+    };
     validate::main(&validate::Question {
         collective: args.collective,
         bytes,
         nodes: u32::try_from(nodes)?,
-        ranks_per_node: args.ppn.max(2),
+        ranks_per_node: u32::try_from(ppn)?,
+        is_full: args.full,
         how: &args.how,
         svg: args.svg.as_ref(),
     })
@@ -173,9 +184,9 @@ fn machine(args: &Args) -> Result<Machine> {
 }
 
 /// A case of the command line without noise.
-fn case(args: &Args, algorithm: Algorithm, nodes: usize, bytes: usize) -> Result<Case> {
+fn case(args: &Args, algorithm: Algorithm, (nodes, ppn): (usize, usize), bytes: usize) -> Result<Case> {
     Ok(Case {
-        layout: Layout::new(nodes, args.ppn as usize)?,
+        layout: Layout::new(nodes, ppn)?,
         collective: args.collective,
         algorithm,
         root: args.root,
@@ -191,22 +202,22 @@ fn rows(args: &Args, machine: &Machine, ways: &[Way]) -> Result<Vec<Row>> {
     // A barrier has no bytes.
     let sizes = if args.collective == Collective::Barrier { &[0][..] } else { args.bytes.values() };
     let mut rows = Vec::new();
-    for &nodes in args.nodes.values() {
+    for shape @ (nodes, ppn) in shapes(args) {
         for &bytes in sizes {
             for way in ways {
                 // What is refused is so for these sizes only: the others are still of interest.
                 let (outcome, equation) = match *way {
                     Way::Flat(algorithm) => {
-                        let case = case(args, algorithm, nodes, bytes)?;
+                        let case = case(args, algorithm, shape, bytes)?;
                         let terms = Terms::of(machine, case.layout, bytes);
                         let prediction = model::simulate(machine, &case).map_err(|error| error.to_string());
                         (prediction, terms.and_then(|terms| Equation::of(&case, &terms)))
                     }
                     Way::Tasks(across, back) => {
-                        (tasks::simulate(machine, &case(args, across, nodes, bytes)?, back, args.segment), None)
+                        (tasks::simulate(machine, &case(args, across, shape, bytes)?, back, args.segment), None)
                     }
                 };
-                rows.push(Row { nodes, bytes, algorithm: way.to_string(), outcome, equation, ratio: None });
+                rows.push(Row { nodes, ppn, bytes, algorithm: way.to_string(), outcome, equation, ratio: None });
             }
         }
     }

@@ -29,22 +29,29 @@ pub(crate) fn picture(path: &Path, size: (u32, u32), draw: impl FnOnce(&Area<'_>
     Ok(write_file(path, &text)?)
 }
 
-/// Time against bytes at the most nodes, against ranks at the fewest bytes, or both: whatever there are several of.
+/// Time against bytes at the most nodes, against ranks at the fewest bytes, against ranks of a node at both: whatever there are
+/// several of, otherwise with the most ranks a node.
 pub(super) fn lines(path: &Path, args: &Args, machine: &Machine, rows: &[Row]) -> Result<()> {
     let (nodes, bytes) = (rows.iter().map(|row| row.nodes).max(), rows.iter().map(|row| row.bytes).min());
-    let (Some(nodes), Some(bytes)) = (nodes, bytes) else { return Ok(()) };
-    let ppn = args.ppn as usize;
+    let ppn = rows.iter().map(|row| row.ppn).max();
+    let (Some(nodes), Some(bytes), Some(ppn)) = (nodes, bytes, ppn) else { return Ok(()) };
+    let full = || rows.iter().filter(|row| row.ppn == ppn);
     let mut charts = Vec::new();
     if rows.iter().any(|row| row.nodes != nodes) {
-        let curves = curves(args, rows.iter().filter(|row| row.bytes == bytes), |row| as_f64(row.nodes * ppn));
+        let curves = curves(args, full().filter(|row| row.bytes == bytes), |row| as_f64(row.nodes * ppn));
         charts.push((format!("{} bytes", bytes_text(bytes)), "ranks", curves));
     }
     if rows.iter().any(|row| row.bytes != bytes) {
-        let curves = curves(args, rows.iter().filter(|row| row.nodes == nodes), |row| as_f64(row.bytes));
+        let curves = curves(args, full().filter(|row| row.nodes == nodes), |row| as_f64(row.bytes));
         charts.push((format!("{} ranks", nodes * ppn), "bytes", curves));
     }
+    if rows.iter().any(|row| row.ppn != ppn) {
+        let same = rows.iter().filter(|row| row.nodes == nodes && row.bytes == bytes);
+        let curves = curves(args, same, |row| as_f64(row.ppn));
+        charts.push((format!("{nodes} nodes, {} bytes", bytes_text(bytes)), "ranks of each", curves));
+    }
     if charts.is_empty() {
-        return Err("--svg draws lines: give several numbers of --nodes or of --bytes".into());
+        return Err("--svg draws lines: give several numbers of --nodes, of --ppn or of --bytes".into());
     }
     let count = u32::try_from(charts.len())?;
     let collective = args.collective.name();

@@ -47,6 +47,8 @@ impl Equation {
 /// One prediction.
 pub(super) struct Row {
     pub(super) nodes: usize,
+    /// Ranks of each.
+    pub(super) ppn: usize,
     pub(super) bytes: usize,
     pub(super) algorithm: String,
     pub(super) outcome: std::result::Result<Prediction, String>,
@@ -78,7 +80,7 @@ pub(super) fn unit(args: &Args) -> String {
 
 /// Compares each row with the one of algorithm `against` for the same nodes and bytes.
 pub(super) fn compare(rows: &mut [Row], against: &str) {
-    let key = |row: &Row| (row.nodes, row.bytes);
+    let key = |row: &Row| (row.nodes, row.ppn, row.bytes);
     for rows in rows.chunk_by_mut(|one, other| key(one) == key(other)) {
         let Some(us) = rows.iter().find(|row| row.algorithm == against).and_then(Row::us) else { continue };
         rows.iter_mut().for_each(|row| row.ratio = row.us().map(|own| own / us));
@@ -92,7 +94,7 @@ pub(super) struct Head<'a> {
     bytes: usize,
     ranks: usize,
     nodes: usize,
-    ppn: u32,
+    ppn: usize,
     algorithm: &'a str,
     policy: String,
     chunk: usize,
@@ -104,16 +106,16 @@ impl<'a> Head<'a> {
     pub(super) fn new(
         args: &Args,
         machine: &'a Machine,
-        (nodes, bytes): (usize, usize),
+        (nodes, ppn, bytes): (usize, usize, usize),
         algorithm: &'a str,
         policy: Policy,
     ) -> Self {
         Self {
             coll: args.collective.name(),
             bytes,
-            ranks: nodes * args.ppn as usize,
+            ranks: nodes * ppn,
             nodes,
-            ppn: args.ppn,
+            ppn,
             algorithm,
             policy: choice::policy_text(policy),
             chunk: args.chunk,
@@ -141,7 +143,7 @@ pub(super) fn print_json(args: &Args, machine: &Machine, rows: &[Row]) -> Result
     let mut out = stdout();
     for row in rows {
         let line = Line {
-            head: Head::new(args, machine, (row.nodes, row.bytes), &row.algorithm, args.policy),
+            head: Head::new(args, machine, (row.nodes, row.ppn, row.bytes), &row.algorithm, args.policy),
             us: row.us(),
             ratio: row.ratio,
             messages: row.outcome.as_ref().ok().map(|prediction| prediction.messages),
@@ -154,7 +156,7 @@ pub(super) fn print_json(args: &Args, machine: &Machine, rows: &[Row]) -> Result
     Ok(())
 }
 
-/// A table: a line for each number of nodes and bytes, a column for each algorithm.
+/// A table: a line for each number of nodes, ranks of each, and bytes, a column for each algorithm.
 pub(super) fn print(args: &Args, machine: &Machine, rows: &[Row]) -> Result<()> {
     let mut out = stdout();
     writeln!(
@@ -163,20 +165,26 @@ pub(super) fn print(args: &Args, machine: &Machine, rows: &[Row]) -> Result<()> 
         args.collective.name(),
         machine.name,
         machine.model.name(),
-        args.ppn,
+        args.ppn.values().iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         choice::policy_text(args.policy),
         bytes_text(args.chunk),
         unit(args),
     )?;
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
-    let mut heads = vec!["nodes".to_owned(), "bytes".to_owned()];
+    let has_several = args.ppn.values().len() > 1;
+    let mut heads = vec!["nodes".to_owned()];
+    heads.extend(has_several.then(|| "ranks each".to_owned()));
+    heads.push("bytes".to_owned());
+    let keys = heads.len();
     let mut lines: Vec<Vec<String>> = Vec::new();
     let mut notes: Vec<String> = Vec::new();
     for row in rows {
-        let start = [row.nodes.to_string(), bytes_text(row.bytes)];
-        if lines.last().is_none_or(|line| line[..2] != start) {
-            lines.push(start.to_vec());
+        let mut start = vec![row.nodes.to_string()];
+        start.extend(has_several.then(|| row.ppn.to_string()));
+        start.push(bytes_text(row.bytes));
+        if lines.last().is_none_or(|line| line[..keys] != start) {
+            lines.push(start);
         }
         if let Err(error) = &row.outcome {
             let note = format!("{}: {error}", row.algorithm);

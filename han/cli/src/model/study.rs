@@ -68,10 +68,11 @@ struct Line<'a> {
 
 /// Simulates and prints.
 pub(super) fn compare(args: &Args, machine: &Machine, algorithms: &[Algorithm], spec: &Spec) -> Result<()> {
-    let (&[nodes], &[bytes], [algorithm]) = (args.nodes.values(), args.bytes.values(), algorithms) else {
-        return Err("--noise compares policies: give one number of nodes, one of bytes and one --algorithm".into());
+    let (&[nodes], &[ppn], &[bytes]) = (args.nodes.values(), args.ppn.values(), args.bytes.values()) else {
+        return Err("--noise compares policies: give one number of nodes, one of ranks of each and one of bytes".into());
     };
-    let (name, quiet) = (&algorithm.to_string(), case(args, *algorithm, nodes, bytes)?);
+    let [algorithm] = algorithms else { return Err("--noise compares policies: give one --algorithm".into()) };
+    let (name, quiet) = (&algorithm.to_string(), case(args, *algorithm, (nodes, ppn), bytes)?);
     // The third is the one that was asked for, if that is of its kind.
     let event_driven = Some(args.policy).filter(|policy| matches!(policy, Policy::EventDriven { .. }));
     let policies = [Policy::Blocking, Policy::WaitAll, event_driven.unwrap_or_default()];
@@ -105,7 +106,13 @@ fn print_json(args: &Args, machine: &Machine, case: &Case, name: &str, outcomes:
     let mut out = stdout();
     for outcome in outcomes {
         let line = Line {
-            head: Head::new(args, machine, (case.layout.nodes, case.bytes), name, outcome.policy),
+            head: Head::new(
+                args,
+                machine,
+                (case.layout.nodes, case.layout.ranks_per_node, case.bytes),
+                name,
+                outcome.policy,
+            ),
             us_quiet: outcome.quiet_s * 1e6,
             us_noisy_min: outcome.noisy_s.first().copied().unwrap_or(f64::NAN) * 1e6,
             us_noisy_mean: outcome.mean_s() * 1e6,
@@ -128,7 +135,7 @@ fn print(args: &Args, machine: &Machine, case: &Case, name: &str, outcomes: &[Ou
         args.collective.name(),
         bytes_text(case.bytes),
         case.layout.nodes,
-        args.ppn,
+        case.layout.ranks_per_node,
         machine.name,
         machine.model.name(),
         bytes_text(args.chunk),

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use han::select::Inter;
+use han::select::form::{self, OverNodes};
 use han::task::simulate::{self as play, Cost};
 use han::task::{Kind, Layout, Shape, Task};
 use net_fabric::algorithm::{Algorithm, Collective, Tree};
@@ -18,16 +20,9 @@ pub(super) fn simulate(
 ) -> Result<Prediction, String> {
     let (nodes, ranks) = (case.layout.nodes, case.layout.ranks());
     let places: Vec<usize> = (0..ranks).map(|rank| case.layout.node(rank)).collect();
-    let element_bytes = if case.bytes.is_multiple_of(8) { 8 } else { 1 };
-    let shape = Shape {
-        collective: case.collective,
-        count: case.bytes / element_bytes,
-        element_bytes,
-        chunk_bytes: segment.max(element_bytes),
-        leaders: 1,
-        splits: back.is_some(),
-        root: case.root,
-    };
+    let layout = Layout::new(&places);
+    let shape = shape(case, back, segment, &layout)?;
+    let element_bytes = shape.element_bytes;
     let mut messages = 0;
     let mut known: HashMap<(Kind, usize, usize, usize), (Cost, u64)> = HashMap::new();
     let cost = |task: &Task, members: usize| {
@@ -51,8 +46,49 @@ pub(super) fn simulate(
         messages += sent;
         Ok(cost)
     };
-    let rank_s = play::simulate(&Layout::new(&places), &shape, cost)?;
+    let rank_s = play::simulate(&layout, &shape, cost)?;
     Ok(Prediction { rank_s, messages, events: 0 })
+}
+
+/// What a job's tasks would be that was told to take these algorithms among its leaders, or why it would take others.
+fn shape(case: &Case, back: Option<Algorithm>, segment: usize, layout: &Layout) -> Result<Shape, String> {
+    let element_bytes = if case.bytes.is_multiple_of(8) { 8 } else { 1 };
+    let over = OverNodes {
+        collective: case.collective,
+        count: case.bytes / element_bytes,
+        element_bytes,
+        commutative: true,
+        reproducible: false,
+        root: case.root,
+        shares_cores: false,
+        wire_mbit_s: None,
+        layout,
+        topology: None,
+    };
+    let choice = form::explain(&over, &settings(case.algorithm, back, segment.max(element_bytes))?);
+    let asked = (case.algorithm, back.unwrap_or(choice.back.algorithm));
+    if (choice.inter.algorithm, choice.back.algorithm) == asked {
+        return Ok(Shape { splits: back.is_some(), ..choice.shape });
+    }
+    let algorithm = choice.points.iter().find(|point| point.what == "algorithm");
+    let because = algorithm.map(|point| point.because.as_str()).unwrap_or_default();
+    let why = because.split_once(" is set, but ").map_or("", |(_, not)| not.trim_end_matches(')'));
+    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+    Err(format!("the tasks of both levels do not have it among leaders, so no job does this{why}"))
+}
+
+/// What a job would be told.
+fn settings(across: Algorithm, back: Option<Algorithm>, segment: usize) -> Result<Inter, String> {
+    let mut settings = Inter { segment_bytes: Some(segment), ..Inter::default() };
+    settings.set("nodes_form", "hierarchical")?;
+    let Some(back) = back else {
+        settings.set("inter_algorithm", &across.to_string())?;
+        return Ok(settings);
+    };
+    settings.set("inter_allreduce_algorithm", "ir+ib")?;
+    settings.set("inter_reduce_algorithm", &across.to_string())?;
+    settings.set("inter_bcast_algorithm", &back.to_string())?;
+    Ok(settings)
 }
 
 /// The part of `kind` in the case: on one node of so many ranks, or among so many leaders.

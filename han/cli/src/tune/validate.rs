@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use charts::{Curve, FONT, as_f64, whole};
-use han::tune::{Check, Space, settings_text, validate};
+use han::tune::{Check, Space, Validation, settings_text, validate};
 use han::{Collective, Context};
 use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;
@@ -28,6 +28,8 @@ pub(crate) struct Question<'a> {
     pub(crate) bytes: usize,
     pub(crate) nodes: u32,
     pub(crate) ranks_per_node: u32,
+    /// All that `han tune` searches, not what it does with `--quick`.
+    pub(crate) is_full: bool,
     pub(crate) how: &'a HowArgs,
     pub(crate) svg: Option<&'a PathBuf>,
 }
@@ -41,8 +43,8 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
     if nodes < 2 || ranks_per_node < 2 {
         return Err("there are two levels with several ranks on several nodes: give --nodes and --ppn from 2 on".into());
     }
-    let space =
-        Space::new((nodes as usize, ranks_per_node as usize), &[collective], (question.bytes, question.bytes), true);
+    let (shape, bytes) = ((nodes as usize, ranks_per_node as usize), question.bytes);
+    let space = Space::new(shape, &[collective], (bytes, bytes), !question.is_full);
     let has_chunks = |bytes: &usize| space.segments.iter().any(|segment| segment < bytes);
     if !space.sizes.last().is_some_and(has_chunks) {
         let (bytes, least) = (bytes_text(question.bytes), bytes_text(space.segments[0]));
@@ -56,8 +58,8 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
     }
     let context = Context::init()?;
     let mut worker = Worker::new(context.world(), how, question.bytes, &space.segments)?;
-    let checks = validate(&mut worker, &space, collective)?;
-    let printed = if context.world().rank() == 0 { show(question, &checks) } else { Ok(()) };
+    let found = validate(&mut worker, &space, collective)?;
+    let printed = if context.world().rank() == 0 { show(question, &found) } else { Ok(()) };
     worker.all_go_on(printed)?;
     drop(worker);
     context.finalize()?;
@@ -69,7 +71,8 @@ fn error(check: &Check) -> f64 {
     check.estimate / check.us - 1.0
 }
 
-fn show(question: &Question<'_>, checks: &[Check]) -> Result<()> {
+fn show(question: &Question<'_>, found: &Validation) -> Result<()> {
+    let checks = &found.checks;
     let Question { collective, bytes, nodes, ranks_per_node, svg, .. } = *question;
     let what = format!("{} of {} by {nodes} x {ranks_per_node} ranks", collective.name(), bytes_text(bytes));
     let mut table = plain_table(&["settings", "segment", "estimate us", "measured us", "error"]);
@@ -100,6 +103,14 @@ fn show(question: &Question<'_>, checks: &[Check]) -> Result<()> {
             settings_text(&quickest.family),
             bytes_text(quickest.segment),
             time_text(quickest.us),
+        )?;
+    }
+    if found.of_one_chunk + found.without_tasks > 0 {
+        let Validation { of_one_chunk, without_tasks, .. } = found;
+        writeln!(
+            stdout(),
+            "not compared, as they are measured whole and not estimated: {of_one_chunk} of one chunk, {without_tasks} without \
+             tasks (all ranks on the network, or what the built-in rules choose)"
         )?;
     }
     if let Some(path) = svg {

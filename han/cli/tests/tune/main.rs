@@ -63,7 +63,7 @@ fn play_a_role() {
     part.barrier().unwrap();
     println!("bcast by {choice}");
     if world.rank() == 0 {
-        println!("{}", world.describe().lines().find(|line| line.starts_with("tuning: ")).unwrap());
+        println!("{}", world.describe());
     }
     context.finalize().unwrap();
     std::process::exit(0);
@@ -160,27 +160,61 @@ fn an_interrupted_search_goes_on() {
     assert_eq!(us.iter().filter(|us| (**us - 0.001).abs() < 1e-9).count(), 1, "{us:?}");
 }
 
+/// What ranks say under a file with this text.
+fn ranks_near(name: &str, text: &str) -> String {
+    fs::write(name, text).unwrap();
+    let choices = ranks(name).start().finish();
+    choices.expect(0, &[]);
+    choices.stdout
+}
+
 #[test]
 fn files_are_used_and_said_to_be() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
     let name = path.to_str().unwrap();
-    fs::write(&path, file("{ nodes_form = \"flat\", inter_algorithm = \"binary\" }")).unwrap();
-    let choices = ranks(name).start().finish();
+    let flat = file("{ nodes_form = \"flat\", inter_algorithm = \"binary\" }");
+    fs::write(&path, &flat).unwrap();
+    let choices = ranks(name).env("HAN_SET", "segment_bytes=1048576").start().finish();
     choices.expect(0, &[]);
     assert_eq!(choices.stdout.matches("bcast by net/binary").count(), 4, "{}", choices.stdout);
     assert!(choices.stdout.contains(&format!("tuning: {name} (contents ")), "{}", choices.stdout);
-    let explain = |set: &str| {
-        let words = ["explain", "bcast", "2K", "-n", "4", "--nodes", "2"];
+    // A few lengths with their reasons, of which none is near what was measured.
+    for (line, why) in [
+        ("  barrier: nodes/", "; "),
+        ("  bcast of 8: nodes/", "; "),
+        ("  reduce of 65536: nodes/", "; "),
+        ("  allreduce of 4194304: nodes/", " in chunks of 1048576, the setting says so; "),
+    ] {
+        let said = choices.stdout.lines().find(|said| said.starts_with(line));
+        assert!(said.is_some_and(|said| said.contains(why)), "{line}: {}", choices.stdout);
+    }
+    let near = ranks_near(name, &flat.replace("1024", "16"));
+    assert!(
+        near.contains("  bcast of 8: net/binary, tuned: measured to be best; tuned: measured to be best"),
+        "{near}"
+    );
+    fs::write(&path, &flat).unwrap();
+    let explain_bytes = |bytes: &str, set: &str| {
+        let words = ["explain", "bcast", bytes, "-n", "4", "--nodes", "2"];
         let said: Finished = han(&words).env("HAN_TUNING", name).env("HAN_SET", set).start().finish();
         said.expect(0, &[]);
         said.stdout
     };
+    let explain = |set: &str| explain_bytes("2K", set);
     let said = explain("");
     assert!(said.contains("algorithm is binary: tuned: measured to be best"), "{said}");
     assert!(said.contains("tuning is used: measured 5.5 us for 1024 bytes by 2 x 2 ranks"), "{said}");
     let said = explain("nodes_form=hierarchical");
     assert!(said.contains("tuning is not used: nodes_form=hierarchical is set"), "{said}");
+    // As one chunk was written before: longer than the vector. Other vectors are not cut into such pieces.
+    fs::write(&path, file("{ nodes_form = \"hierarchical\", segment_bytes = 4096 }")).unwrap();
+    let near = explain_bytes("4K", "");
+    assert!(near.contains("segment_bytes is 4096: tuned: one chunk was measured to be best"), "{near}");
+    assert!(near.contains("the nearest to 4096 bytes"), "{near}");
+    let far = explain_bytes("64M", "");
+    assert!(far.contains("tuning is not used: nothing nearer to 67108864 bytes than 1024 was measured"), "{far}");
+    assert!(!far.contains("segment_bytes is 4096"), "{far}");
 }
 
 #[test]
@@ -256,7 +290,13 @@ fn the_model_is_set_beside_measurements() {
     let words = ["model", "bcast", "--validate", "--bytes", "256K", "--ms", "1", "--svg", svg.to_str().unwrap()];
     let validated = han(&words).start().finish();
     validated.expect(0, &[]);
-    for part in ["bcast of 256K by 2 x 2 ranks", "32K", "error of the estimate: median ", "quickest measured: "] {
+    for part in [
+        "bcast of 256K by 2 x 2 ranks",
+        "32K",
+        "error of the estimate: median ",
+        "quickest measured: ",
+        " of one chunk, 2 without tasks",
+    ] {
         assert!(validated.stdout.contains(part), "{part} is missing in {}", validated.stdout);
     }
     assert!(fs::read_to_string(svg).unwrap().contains("</svg>"));

@@ -114,7 +114,10 @@ fn rules_cost_little_and_save_much() {
 fn estimates_stand_beside_measurements() {
     let space = Space::new((2, 2), &[Collective::Bcast], (4, 4 << 20), true);
     let mut bench = Formulas { leaders: 2, works: Vec::new() };
-    let checks = validate(&mut bench, &space, Collective::Bcast).unwrap();
+    let Validation { checks, of_one_chunk, without_tasks } = validate(&mut bench, &space, Collective::Bcast).unwrap();
+    let everything = space.candidates(Case { collective: Collective::Bcast, bytes: 4 << 20 }, false).len();
+    assert_eq!(checks.len() + of_one_chunk + without_tasks, everything, "nothing goes without a word");
+    assert!(of_one_chunk > 0 && without_tasks == 2);
     assert!(checks.len() >= 2 * space.segments.len());
     for check in checks {
         let error = (check.estimate / check.us - 1.0).abs();

@@ -1,0 +1,146 @@
+//! What `han explain` says, and that jobs do so.
+
+use serde_json::Value;
+
+use super::{SHARED_CORES, han, lines, output, output_with};
+
+#[test]
+fn explain_names_the_choice_and_the_setting_that_decided() {
+    let explain = |arguments: &[&str], set: &str| {
+        let output = han().arg("explain").args(arguments).env("HAN_SET", set).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let barrier = explain(&["barrier", "-n", "2"], "");
+    assert!(barrier.starts_with("barrier, 2 ranks") && barrier.contains("trees are for 32 ranks"), "{barrier}");
+    let text = explain(&["bcast", "1M", "-n", "8"], "assume_own_cores=0,chunk_bytes=8192");
+    for expected in ["8 ranks with shared cores: sm/direct", "128 of 8192 bytes: chunk_bytes was set", "han_malloc"] {
+        assert!(text.contains(expected), "{text}");
+    }
+    let forced = explain(&["allreduce", "1M", "-n", "8"], "form=direct");
+    assert!(forced.contains("sm/direct") && forced.contains("form=direct was set"), "{forced}");
+    let large = explain(&["bcast", "1M", "-n", "64"], "topology=pack:2 l3:4 core:8,assume_own_cores=1");
+    for expected in ["64 ranks with a core each: sm/tree", "along l3 8 groups of 8; socket 2 groups of 4; node"] {
+        assert!(large.contains(expected), "{large}");
+    }
+    let off = explain(&["reduce", "1M", "-n", "2", "--alloc", "shared"], "methods=cico");
+    assert!(off.contains("sm/direct") && off.contains("needs the method shared, which is off"), "{off}");
+
+    let json = explain(&["allreduce", "4M", "-n", "3", "--alloc", "shared", "--json"], SHARED_CORES);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["choice"], &json["bytes"]), (&"solo/slice".into(), &(4 << 20).into()));
+    assert_eq!((&json["points"][0]["what"], &json["points"][0]["value"]), (&"form".into(), &"slice".into()));
+    let joint = explain(&["bcast", "1M", "-n", "2"], "assume_own_cores=1");
+    for expected in
+        ["2 ranks with a core each: solo/joint", "trials decide between that and direct", "copied by the kernel"]
+    {
+        assert!(joint.contains(expected), "{joint}");
+    }
+    assert!(output(&["explain", "bcast"]).unwrap_err().contains("BYTES"));
+    assert!(output(&["explain", "gather", "8"]).unwrap_err().contains("allreduce"));
+}
+
+#[test]
+fn explain_takes_settings_as_bench_does() {
+    let explain = |words: &[&str]| output_with("form=tree", &[&["explain"], words].concat());
+    // What stands on the command line comes last, and goes for the trial of the methods as well.
+    let text = explain(&["bcast", "1M", "-n", "2", "--set", "form=slice,methods=cico"]).unwrap();
+    let why = "form=slice was set, but only reductions have slices; direct is the next that can carry this";
+    assert!(text.contains("sm/direct") && text.contains(why), "{text}");
+    let over_nodes = ["allreduce", "1M", "-n", "8", "--nodes", "4", "--set", "leaders=1"];
+    assert!(
+        explain(&[&over_nodes[..], &["--set", "inter_algorithm=rabenseifner"]].concat())
+            .unwrap()
+            .contains("nodes/rabenseifner")
+    );
+    assert!(explain(&["bcast", "8", "--set", "chunk=1"]).unwrap_err().contains("valid keys are "));
+    assert!(explain(&["bcast", "8", "--set", "chunk"]).unwrap_err().contains("a setting is KEY=VALUE"));
+}
+
+#[test]
+fn info_and_explain_tell_misspelled_variables() {
+    for words in
+        [&["info"][..], &["info", "--json"], &["explain", "bcast", "8"], &["explain", "barrier", "--nodes", "2"]]
+    {
+        let output = han().args(words).env("HAN_WATCHDGO", "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said, "han: HAN_WATCHDGO is set, but han does not read it: is HAN_WATCHDOG meant?\n", "{words:?}");
+        assert!(output.status.success(), "{words:?}");
+    }
+}
+
+/// Both forms of figure 5.14, and 5.6, where nothing but the nodes is given.
+#[test]
+fn the_plan_of_nodes_needs_no_number_of_ranks() {
+    let bcast = output(&["explain", "bcast", "4M", "--nodes", "2", "--plan"]).unwrap();
+    assert!(bcast.contains("by 4 ranks on 2 nodes") && bcast.contains("| sbib(1)\n"), "{bcast}");
+    let allreduce = output(&["explain", "allreduce", "4M", "--nodes", "2", "--plan"]).unwrap();
+    for expected in ["sbiasr(2)\n", "inter_allreduce_algorithm=ir+ib", "sbibirsr(3)\n", "sbibir("] {
+        assert!(allreduce.contains(expected), "{expected}: {allreduce}");
+    }
+}
+
+/// The choice that is explained is the one that a job makes.
+#[test]
+fn explain_tells_what_bench_does() {
+    for (collective, bytes, alloc) in [
+        ("bcast", "64K", "shared"),
+        ("reduce", "16K", "private"),
+        ("reduce", "64K", "shared"),
+        ("allreduce", "1K", "private"),
+    ] {
+        let said =
+            output_with(SHARED_CORES, &["explain", collective, bytes, "-n", "3", "--alloc", alloc, "--json"]).unwrap();
+        let arguments = ["bench", collective, "-n", "3", "--min", bytes, "--max", bytes, "--alloc", alloc, "--ms", "1"];
+        let done = output_with(SHARED_CORES, &[&arguments[..], &["--json"]].concat()).unwrap();
+        assert_eq!(lines(&said)[0]["choice"], lines(&done)[0]["choice"], "{collective} {bytes} {alloc}");
+    }
+}
+
+/// Over nodes too, whatever machine is described, with the network that the job has.
+#[test]
+fn explain_tells_what_a_job_over_nodes_does() {
+    for (set, collective, bytes, root) in [
+        ("topology=pack:2 core:4", "allreduce", "8", None),
+        ("topology=pack:2 core:4", "bcast", "1M", Some("3")),
+        ("assume_own_cores=1", "allreduce", "8", None),
+        ("nodes_form=flat,wire_mbit_s=100", "reduce", "32K", Some("7")),
+    ] {
+        let job = ["-n", "8", "--nodes", "4"];
+        let root: &[&str] = &root.map_or_else(Vec::new, |root| vec!["--root", root]);
+        let said = output_with(set, &[&["explain", collective, bytes, "--json"], &job[..], root].concat()).unwrap();
+        let words = ["bench", collective, "--dtype", "f64", "--min", bytes, "--max", bytes, "--ms", "1", "--json"];
+        let done = output_with(set, &[&words, &job[..], root].concat()).unwrap();
+        assert_eq!(lines(&said)[0]["choice"], lines(&done)[0]["choice"], "{set} {collective} {bytes}");
+        let network = lines(&said)[0]["points"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!((&network["what"], &network["change"]), (&"network".into(), &"HAN_PROVIDER".into()));
+        assert!(network["because"].as_str().unwrap().contains("this host alone: loopback"), "{network}");
+    }
+    // Behind a prefix the other nodes are elsewhere.
+    let words = ["explain", "bcast", "1M", "--nodes", "2", "--node-exec", "env NODE={node}"];
+    let said = output(&words).unwrap();
+    assert!(!said.contains("loopback\n") && said.contains("by 4 ranks on 2 nodes"), "{said}");
+    assert!(
+        output(&[&words[..6], &["no-such-program"]].concat()).unwrap_err().contains("no-such-program: No such file")
+    );
+}
+
+#[test]
+fn explain_knows_the_root() {
+    let plan = |root: &str| {
+        let words = ["explain", "reduce", "1M", "--nodes", "2", "--plan", "--root", root];
+        output_with("segment_bytes=262144", &words).unwrap()
+    };
+    assert_ne!(plan("0"), plan("1"));
+    let large = ["topology=pack:2 l3:4 core:8,assume_own_cores=1", "form=tree"];
+    for (set, expected) in large.into_iter().zip(["from rank 9 along l3", "from rank 9"]) {
+        let said = output_with(set, &["explain", "bcast", "64", "-n", "64", "--root", "9"]).unwrap();
+        assert!(said.contains(expected), "{said}");
+    }
+    for (words, why) in [
+        (["explain", "bcast", "8", "-n", "4", "--root", "4"], "--root 4: the ranks are 0 to 3"),
+        (["explain", "allreduce", "8", "-n", "4", "--root", "0"], "--root: allreduce has none"),
+    ] {
+        assert!(output(&words).unwrap_err().contains(why), "{words:?}");
+    }
+}
