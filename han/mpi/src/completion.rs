@@ -1,6 +1,7 @@
 //! The functions that complete requests: the MPI's own, and this library's operations go on meanwhile.
 //!
-//! While nothing is under way here they go straight to the MPI. Otherwise waiting is testing again and again.
+//! While nothing is under way here they go straight to the MPI, and the [deputy](crate::deputy) knows of those that wait, for
+//! another thread may begin something. Otherwise waiting is testing again and again.
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::ffi::{c_int, c_void};
@@ -8,6 +9,7 @@ use std::hint::spin_loop;
 use std::thread::yield_now;
 
 use crate::abi::Word;
+use crate::deputy;
 use crate::export::export;
 use crate::failed::Tested;
 use crate::gate;
@@ -113,7 +115,7 @@ export! {
         }
         let real = theirs!(c"PMPI_Wait", WaitFn);
         // SAFETY: the arguments are the caller's own, here and below.
-        unsafe { real(request, status) }
+        deputy::during(|| unsafe { real(request, status) })
     }
 
     fn MPI_Waitall, PMPI_Waitall(count: c_int, requests: Requests, statuses: Status) {
@@ -122,7 +124,7 @@ export! {
         }
         let real = theirs!(c"PMPI_Waitall", WaitallFn);
         // SAFETY: as above.
-        unsafe { real(count, requests, statuses) }
+        deputy::during(|| unsafe { real(count, requests, statuses) })
     }
 
     fn MPI_Waitany, PMPI_Waitany(count: c_int, requests: Requests, index: Number, status: Status) {
@@ -131,7 +133,7 @@ export! {
         }
         let real = theirs!(c"PMPI_Waitany", WaitanyFn);
         // SAFETY: as above.
-        unsafe { real(count, requests, index, status) }
+        deputy::during(|| unsafe { real(count, requests, index, status) })
     }
 
     fn MPI_Waitsome, PMPI_Waitsome(
@@ -140,7 +142,7 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Waitsome", TestsomeFn);
             // SAFETY: as above.
-            return unsafe { real(count, requests, completed, indices, statuses) };
+            return deputy::during(|| unsafe { real(count, requests, completed, indices, statuses) });
         }
         until(|flag| {
             let code = testsome(count, requests, completed, indices, statuses);

@@ -22,6 +22,7 @@ use han::RawRequest;
 
 use crate::abi::{Abi, Flavour, Word};
 use crate::arguments::{Kept, Prepared};
+use crate::deputy;
 use crate::failed::Failed;
 use crate::gate;
 use crate::process::{Ours, Process};
@@ -40,6 +41,11 @@ static ANY_PERSISTENT: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub(crate) fn any() -> bool {
     PENDING.load(Ordering::Relaxed) != 0
+}
+
+/// The same in one order with [`deputy::begun`].
+pub(crate) fn any_for_sure() -> bool {
+    PENDING.load(Ordering::SeqCst) != 0
 }
 
 /// Whether the program has to hear of a failure when it completes a request.
@@ -190,7 +196,8 @@ impl Requests {
                 let outcome = None;
                 let pending = Pending { request, outcome, kept, comm, receive, collective, bytes, since };
                 self.pending.borrow_mut().push(pending);
-                PENDING.fetch_add(1, Ordering::Relaxed);
+                PENDING.fetch_add(1, Ordering::SeqCst); // see `deputy::begun`
+                deputy::begun();
                 SUCCESS
             }
             Err(error) => {

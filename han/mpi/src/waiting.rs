@@ -1,14 +1,15 @@
 //! Messages of the MPI that a rank may wait for while it has collectives under way here.
 //!
 //! Whoever it waits for may wait in turn for a collective to go on. So while anything is under way, these calls are begun
-//! without blocking, and completed by testing; otherwise they go straight to the MPI. What cannot be begun so is in
-//! [`lengthy`](crate::lengthy).
+//! without blocking, and completed by testing; otherwise they go straight to the MPI, with the [deputy](crate::deputy)'s
+//! knowledge. What cannot be begun so is in [`lengthy`](crate::lengthy).
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Word;
 use crate::completion::until;
+use crate::deputy;
 use crate::export::export;
 use crate::real::{SUCCESS, theirs};
 use crate::request;
@@ -44,7 +45,7 @@ macro_rules! sends {
             if !request::any() {
                 let real = theirs!($real, SendFn);
                 // SAFETY: the arguments are the caller's own, here and below.
-                return unsafe { real(b, n, t, to, tag, comm) };
+                return deputy::during(|| unsafe { real(b, n, t, to, tag, comm) });
             }
             let mut request: Word = 0;
             let begin = theirs!($begun, IsendFn);
@@ -77,7 +78,7 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Recv", RecvFn);
             // SAFETY: the arguments are the caller's own, here and below.
-            return unsafe { real(b, n, t, from, tag, comm, status) };
+            return deputy::during(|| unsafe { real(b, n, t, from, tag, comm, status) });
         }
         let mut request: Word = 0;
         let real = theirs!(c"PMPI_Irecv", IrecvFn);
@@ -93,7 +94,7 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Sendrecv", SendrecvFn);
             // SAFETY: as above.
-            return unsafe { real(s, sn, st, to, stag, r, rn, rt, from, rtag, comm, status) };
+            return deputy::during(|| unsafe { real(s, sn, st, to, stag, r, rn, rt, from, rtag, comm, status) });
         }
         let (mut received, mut sent): (Word, Word) = (0, 0);
         let real = theirs!(c"PMPI_Irecv", IrecvFn);
@@ -118,7 +119,7 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Probe", ProbeFn);
             // SAFETY: as above.
-            return unsafe { real(from, tag, comm, status) };
+            return deputy::during(|| unsafe { real(from, tag, comm, status) });
         }
         let probe = theirs!(c"PMPI_Iprobe", IprobeFn);
         // SAFETY: as above.
@@ -129,7 +130,7 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Mprobe", MprobeFn);
             // SAFETY: as above.
-            return unsafe { real(from, tag, comm, message, status) };
+            return deputy::during(|| unsafe { real(from, tag, comm, message, status) });
         }
         let probe = theirs!(c"PMPI_Improbe", ImprobeFn);
         // SAFETY: as above.
