@@ -60,6 +60,13 @@ fn threads_have_collectives_at_the_same_time() {
 }
 
 #[test]
+fn a_thread_hears_of_a_failure_that_another_has_found() {
+    let program = compile("threaderrors.c", &["-pthread"]);
+    let slow = compile("slow.c", &["-shared", "-fPIC"]);
+    Run::of(&program, 2).before(&slow).passes();
+}
+
+#[test]
 fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
     let program = compile("errors.c", &[]);
     let classes = |run: Run| {
