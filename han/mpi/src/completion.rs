@@ -6,6 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::yield_now;
 
 use crate::abi::Word;
@@ -21,13 +22,26 @@ type Requests = *mut c_void;
 type Status = *mut c_void;
 type Number = *mut c_int;
 
-/// Tests before others may have the core.
+/// Tests before others may have the core, at most.
 const TESTS: u32 = 64;
+/// Tests before others may have the core: one where ranks share cores.
+static TESTS_HERE: AtomicU32 = AtomicU32::new(TESTS);
+
+/// How often whoever waits polls before others may have the core.
+#[inline]
+pub(crate) fn polls() -> u32 {
+    TESTS_HERE.load(Ordering::Relaxed) // a number that orders nothing
+}
+
+/// Ranks wait with so many polls in han's own collectives.
+pub(crate) fn poll_as(spins: u32) {
+    TESTS_HERE.store(spins.clamp(1, TESTS), Ordering::Relaxed); // as above
+}
 
 /// Calls `test` until it sets its flag or fails; everything under way here goes on. Gives the code to return.
 pub(crate) fn until(mut test: impl FnMut(Number) -> c_int) -> c_int {
     loop {
-        for _ in 0..TESTS {
+        for _ in 0..polls() {
             request::advance();
             let mut flag = 0;
             let code = test(&raw mut flag);

@@ -67,6 +67,11 @@ fn a_thread_hears_of_a_failure_that_another_has_found() {
 }
 
 #[test]
+fn many_collectives_under_way_cost_what_they_cost_alone() {
+    Run::of(&compile("outstanding.c", &[]), 4).passes();
+}
+
+#[test]
 fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
     let program = compile("errors.c", &[]);
     let classes = |run: Run| {
