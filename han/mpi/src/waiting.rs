@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
 
 use crate::abi::Word;
 use crate::completion::until;
@@ -36,6 +37,25 @@ fn wait(mut request: Word, status: Status) -> c_int {
 fn wait_for(request: Word) -> c_int {
     let mut ignored = Ignored { _bytes: [0; 256] };
     wait(request, (&raw mut ignored).cast())
+}
+
+/// A receive that was posted for a call and is not waited for: unless it is [taken](Self::take), it is given up, as when the
+/// send beside it is refused, or the program's error handler throws an exception because of that.
+struct Posted(Word);
+
+impl Posted {
+    fn take(self) -> Word {
+        ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        let cancel = theirs!(c"PMPI_Cancel", unsafe extern "C" fn(*mut Word) -> c_int);
+        // SAFETY: the request is there, and it is a receive's. A message that it has taken already is the failed call's.
+        unsafe { cancel(&raw mut self.0) };
+        wait_for(self.0);
+    }
 }
 
 /// Sends, or while anything is under way here what begins the same.
@@ -103,15 +123,16 @@ export! {
         if code != SUCCESS {
             return code;
         }
+        let received = Posted(received);
         let real = theirs!(c"PMPI_Isend", IsendFn);
         // SAFETY: as above.
         let code = unsafe { real(s, sn, st, to, stag, comm, &raw mut sent) };
         if code != SUCCESS {
             return code;
         }
-        match wait(received, status) {
-            SUCCESS => wait_for(sent),
-            code => code,
+        // One that fails has ended, too; the other one is not left behind.
+        match (wait(received.take(), status), wait_for(sent)) {
+            (SUCCESS, code) | (code, _) => code,
         }
     }
 

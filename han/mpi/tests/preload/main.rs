@@ -72,6 +72,11 @@ fn many_collectives_under_way_cost_what_they_cost_alone() {
 }
 
 #[test]
+fn a_refused_send_leaves_no_receive_behind() {
+    Run::of(&compile("refused.c", &[]), 2).passes();
+}
+
+#[test]
 fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
     let program = compile("errors.c", &[]);
     let classes = |run: Run| {
