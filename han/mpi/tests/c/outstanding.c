@@ -5,10 +5,16 @@ enum { MANY = 500, TURNS = 5 };
 
 static int numbers[MANY], sums[MANY];
 
+/* Seconds of as many that block, one after the other. */
+static double blocking(void) {
+    double since = MPI_Wtime();
+    for (int i = 0; i < MANY; i++) MPI_Allreduce(&numbers[i], &sums[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    return MPI_Wtime() - since;
+}
+
 /* Seconds until all have been waited for, one by one, the last one first. */
-static double turn(void) {
+static double outstanding(void) {
     MPI_Request requests[MANY];
-    MPI_Barrier(MPI_COMM_WORLD);
     double since = MPI_Wtime();
     for (int i = 0; i < MANY; i++) {
         numbers[i] = i;
@@ -22,14 +28,18 @@ static double turn(void) {
 }
 
 int main(int argc, char **argv) {
-    double least = 1e9;
+    double alone = 1e9, together = 1e9;
     MPI_Init(&argc, &argv);
     begin();
     for (int i = 0; i < TURNS; i++) {
-        double seconds = turn();
-        if (seconds < least) least = seconds;
+        double seconds = blocking();
+        if (seconds < alone) alone = seconds;
+        MPI_Barrier(MPI_COMM_WORLD);
+        seconds = outstanding();
+        if (seconds < together) together = seconds;
     }
-    /* A tenth of this is usual where ranks share cores; testing each of them in turn takes several times as long. */
-    CHECK(least < 0.15);
+    if (rank == 0) printf("%.1f ms one after the other, %.1f ms together\n", 1e3 * alone, 1e3 * together);
+    /* Usually it is less than twice the time; testing each of them in turn takes a hundred times as long. */
+    CHECK(together < 15 * alone);
     return finish();
 }
