@@ -54,14 +54,14 @@ pub(crate) fn until(mut test: impl FnMut(Number) -> c_int) -> c_int {
     }
 }
 
-type TestFn = unsafe extern "C" fn(Request, Number, Status) -> c_int;
-type TestallFn = unsafe extern "C" fn(c_int, Requests, Number, Status) -> c_int;
-type TestanyFn = unsafe extern "C" fn(c_int, Requests, Number, Number, Status) -> c_int;
-type TestsomeFn = unsafe extern "C" fn(c_int, Requests, Number, Number, Status) -> c_int;
-type GetStatusFn = unsafe extern "C" fn(Word, Number, Status) -> c_int;
-type WaitFn = unsafe extern "C" fn(Request, Status) -> c_int;
-type WaitallFn = unsafe extern "C" fn(c_int, Requests, Status) -> c_int;
-type WaitanyFn = unsafe extern "C" fn(c_int, Requests, Number, Status) -> c_int;
+type TestFn = unsafe extern "C-unwind" fn(Request, Number, Status) -> c_int;
+type TestallFn = unsafe extern "C-unwind" fn(c_int, Requests, Number, Status) -> c_int;
+type TestanyFn = unsafe extern "C-unwind" fn(c_int, Requests, Number, Number, Status) -> c_int;
+type TestsomeFn = unsafe extern "C-unwind" fn(c_int, Requests, Number, Number, Status) -> c_int;
+type GetStatusFn = unsafe extern "C-unwind" fn(Word, Number, Status) -> c_int;
+type WaitFn = unsafe extern "C-unwind" fn(Request, Status) -> c_int;
+type WaitallFn = unsafe extern "C-unwind" fn(c_int, Requests, Status) -> c_int;
+type WaitanyFn = unsafe extern "C-unwind" fn(c_int, Requests, Number, Status) -> c_int;
 
 /// Calls `test`, which stores into `flag` how many requests it has completed, or whether; what `found` says of them is the
 /// code to return, if a collective among them may have failed.
@@ -202,7 +202,7 @@ export! {
     }
 
     fn MPI_Start, PMPI_Start(request: Request) {
-        let real = theirs!(c"PMPI_Start", unsafe extern "C" fn(Request) -> c_int);
+        let real = theirs!(c"PMPI_Start", unsafe extern "C-unwind" fn(Request) -> c_int);
         // SAFETY: as above.
         let code = unsafe { real(request) };
         if code != SUCCESS || !request::any_persistent() {
@@ -219,7 +219,7 @@ export! {
     fn MPI_Startall, PMPI_Startall(count: c_int, requests: Requests) {
         let flavour = gate::inside(|process| process.abi.flavour).filter(|_| request::any_persistent());
         let Some(flavour) = flavour else {
-            let real = theirs!(c"PMPI_Startall", unsafe extern "C" fn(c_int, Requests) -> c_int);
+            let real = theirs!(c"PMPI_Startall", unsafe extern "C-unwind" fn(c_int, Requests) -> c_int);
             // SAFETY: as above.
             return unsafe { real(count, requests) };
         };
@@ -239,7 +239,7 @@ export! {
                 process.requests.forget(unsafe { handle_at(request, process.abi.flavour) });
             });
         }
-        let real = theirs!(c"PMPI_Request_free", unsafe extern "C" fn(Request) -> c_int);
+        let real = theirs!(c"PMPI_Request_free", unsafe extern "C-unwind" fn(Request) -> c_int);
         // SAFETY: as above.
         unsafe { real(request) }
     }

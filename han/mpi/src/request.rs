@@ -94,8 +94,8 @@ pub(crate) fn advance() {
     }
 }
 
-type Isend = unsafe extern "C" fn(*const c_void, c_int, Word, c_int, c_int, Word) -> c_int;
-type Irecv = unsafe extern "C" fn(*mut c_void, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
+type Isend = unsafe extern "C-unwind" fn(*const c_void, c_int, Word, c_int, c_int, Word) -> c_int;
+type Irecv = unsafe extern "C-unwind" fn(*mut c_void, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
 
 impl Requests {
     pub(crate) fn new(abi: &Abi) -> Result<Self, String> {

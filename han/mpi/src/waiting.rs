@@ -18,7 +18,7 @@ use crate::request;
 type Input = *const c_void;
 type Output = *mut c_void;
 type Status = *mut c_void;
-type TestFn = unsafe extern "C" fn(*mut Word, *mut c_int, Status) -> c_int;
+type TestFn = unsafe extern "C-unwind" fn(*mut Word, *mut c_int, Status) -> c_int;
 
 /// Room for an `MPI_Status` of any binary interface.
 #[repr(align(16))]
@@ -51,7 +51,7 @@ impl Posted {
 
 impl Drop for Posted {
     fn drop(&mut self) {
-        let cancel = theirs!(c"PMPI_Cancel", unsafe extern "C" fn(*mut Word) -> c_int);
+        let cancel = theirs!(c"PMPI_Cancel", unsafe extern "C-unwind" fn(*mut Word) -> c_int);
         // SAFETY: the request is there, and it is a receive's. A message that it has taken already is the failed call's.
         unsafe { cancel(&raw mut self.0) };
         wait_for(self.0);
@@ -82,16 +82,28 @@ sends! {
     MPI_Rsend, PMPI_Rsend, c"PMPI_Rsend", c"PMPI_Irsend";
 }
 
-type SendFn = unsafe extern "C" fn(Input, c_int, Word, c_int, c_int, Word) -> c_int;
-type RecvFn = unsafe extern "C" fn(Output, c_int, Word, c_int, c_int, Word, Status) -> c_int;
-type IrecvFn = unsafe extern "C" fn(Output, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
-type IsendFn = unsafe extern "C" fn(Input, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
-type SendrecvFn =
-    unsafe extern "C" fn(Input, c_int, Word, c_int, c_int, Output, c_int, Word, c_int, c_int, Word, Status) -> c_int;
-type ProbeFn = unsafe extern "C" fn(c_int, c_int, Word, Status) -> c_int;
-type IprobeFn = unsafe extern "C" fn(c_int, c_int, Word, *mut c_int, Status) -> c_int;
-type MprobeFn = unsafe extern "C" fn(c_int, c_int, Word, *mut Word, Status) -> c_int;
-type ImprobeFn = unsafe extern "C" fn(c_int, c_int, Word, *mut c_int, *mut Word, Status) -> c_int;
+type SendFn = unsafe extern "C-unwind" fn(Input, c_int, Word, c_int, c_int, Word) -> c_int;
+type RecvFn = unsafe extern "C-unwind" fn(Output, c_int, Word, c_int, c_int, Word, Status) -> c_int;
+type IrecvFn = unsafe extern "C-unwind" fn(Output, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
+type IsendFn = unsafe extern "C-unwind" fn(Input, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
+type SendrecvFn = unsafe extern "C-unwind" fn(
+    Input,
+    c_int,
+    Word,
+    c_int,
+    c_int,
+    Output,
+    c_int,
+    Word,
+    c_int,
+    c_int,
+    Word,
+    Status,
+) -> c_int;
+type ProbeFn = unsafe extern "C-unwind" fn(c_int, c_int, Word, Status) -> c_int;
+type IprobeFn = unsafe extern "C-unwind" fn(c_int, c_int, Word, *mut c_int, Status) -> c_int;
+type MprobeFn = unsafe extern "C-unwind" fn(c_int, c_int, Word, *mut Word, Status) -> c_int;
+type ImprobeFn = unsafe extern "C-unwind" fn(c_int, c_int, Word, *mut c_int, *mut Word, Status) -> c_int;
 
 export! {
     fn MPI_Recv, PMPI_Recv(b: Output, n: c_int, t: Word, from: c_int, tag: c_int, comm: Word, status: Status) {

@@ -97,6 +97,14 @@ fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
 }
 
 #[test]
+fn exceptions_of_error_handlers_reach_the_program() {
+    let program = program::compile_with("mpicxx.mpich", "c/exceptions.cpp", &[]);
+    for ranks in [2, 3] {
+        Run::of(&program, ranks).passes();
+    }
+}
+
+#[test]
 fn rules_leave_calls_to_the_mpi() {
     let program = compile("collectives.c", &[]);
     let rules = "bcast, reduce:bytes=100.., barrier:ranks=3.., allreduce:mpi=intel";
