@@ -38,6 +38,18 @@ impl RawRequest {
         tested
     }
 
+    /// Whether the operation is known to have completed, without going on.
+    #[must_use]
+    pub fn has_completed(&self) -> bool {
+        self.shared.carrier.try_borrow().is_ok_and(|carrier| carrier.has_completed(self.ticket))
+    }
+
+    /// Whether both are operations of one communicator, which complete in the order in which they were begun.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Waits until the operation has completed.
     ///
     /// # Errors

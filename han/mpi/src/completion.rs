@@ -1,13 +1,16 @@
 //! The functions that complete requests: the MPI's own, and this library's operations go on meanwhile.
 //!
-//! While nothing is under way here they go straight to the MPI. Otherwise waiting is testing again and again.
+//! While nothing is under way here they go straight to the MPI, and the [deputy](crate::deputy) knows of those that wait, for
+//! another thread may begin something. Otherwise waiting is testing again and again.
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::ffi::{c_int, c_void};
 use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::yield_now;
 
 use crate::abi::Word;
+use crate::deputy;
 use crate::export::export;
 use crate::failed::Tested;
 use crate::gate;
@@ -19,13 +22,26 @@ type Requests = *mut c_void;
 type Status = *mut c_void;
 type Number = *mut c_int;
 
-/// Tests before others may have the core.
+/// Tests before others may have the core, at most.
 const TESTS: u32 = 64;
+/// Tests before others may have the core: one where ranks share cores.
+static TESTS_HERE: AtomicU32 = AtomicU32::new(TESTS);
+
+/// How often whoever waits polls before others may have the core.
+#[inline]
+pub(crate) fn polls() -> u32 {
+    TESTS_HERE.load(Ordering::Relaxed) // a number that orders nothing
+}
+
+/// Ranks wait with so many polls in han's own collectives.
+pub(crate) fn poll_as(spins: u32) {
+    TESTS_HERE.store(spins.clamp(1, TESTS), Ordering::Relaxed); // as above
+}
 
 /// Calls `test` until it sets its flag or fails; everything under way here goes on. Gives the code to return.
 pub(crate) fn until(mut test: impl FnMut(Number) -> c_int) -> c_int {
     loop {
-        for _ in 0..TESTS {
+        for _ in 0..polls() {
             request::advance();
             let mut flag = 0;
             let code = test(&raw mut flag);
@@ -38,14 +54,14 @@ pub(crate) fn until(mut test: impl FnMut(Number) -> c_int) -> c_int {
     }
 }
 
-type TestFn = unsafe extern "C" fn(Request, Number, Status) -> c_int;
-type TestallFn = unsafe extern "C" fn(c_int, Requests, Number, Status) -> c_int;
-type TestanyFn = unsafe extern "C" fn(c_int, Requests, Number, Number, Status) -> c_int;
-type TestsomeFn = unsafe extern "C" fn(c_int, Requests, Number, Number, Status) -> c_int;
-type GetStatusFn = unsafe extern "C" fn(Word, Number, Status) -> c_int;
-type WaitFn = unsafe extern "C" fn(Request, Status) -> c_int;
-type WaitallFn = unsafe extern "C" fn(c_int, Requests, Status) -> c_int;
-type WaitanyFn = unsafe extern "C" fn(c_int, Requests, Number, Status) -> c_int;
+type TestFn = unsafe extern "C-unwind" fn(Request, Number, Status) -> c_int;
+type TestallFn = unsafe extern "C-unwind" fn(c_int, Requests, Number, Status) -> c_int;
+type TestanyFn = unsafe extern "C-unwind" fn(c_int, Requests, Number, Number, Status) -> c_int;
+type TestsomeFn = unsafe extern "C-unwind" fn(c_int, Requests, Number, Number, Status) -> c_int;
+type GetStatusFn = unsafe extern "C-unwind" fn(Word, Number, Status) -> c_int;
+type WaitFn = unsafe extern "C-unwind" fn(Request, Status) -> c_int;
+type WaitallFn = unsafe extern "C-unwind" fn(c_int, Requests, Status) -> c_int;
+type WaitanyFn = unsafe extern "C-unwind" fn(c_int, Requests, Number, Status) -> c_int;
 
 /// Calls `test`, which stores into `flag` how many requests it has completed, or whether; what `found` says of them is the
 /// code to return, if a collective among them may have failed.
@@ -58,7 +74,8 @@ fn tested(
 ) -> c_int {
     let tested = Tested::new(count, requests);
     let code = test();
-    if tested.is_empty() {
+    // A failure that completes a request is noted before, so the MPI library's own synchronisation orders this read.
+    if tested.is_empty() || !request::any_failed() {
         return code;
     }
     if code != SUCCESS {
@@ -113,7 +130,7 @@ export! {
         }
         let real = theirs!(c"PMPI_Wait", WaitFn);
         // SAFETY: the arguments are the caller's own, here and below.
-        unsafe { real(request, status) }
+        deputy::during(|| unsafe { real(request, status) })
     }
 
     fn MPI_Waitall, PMPI_Waitall(count: c_int, requests: Requests, statuses: Status) {
@@ -122,7 +139,7 @@ export! {
         }
         let real = theirs!(c"PMPI_Waitall", WaitallFn);
         // SAFETY: as above.
-        unsafe { real(count, requests, statuses) }
+        deputy::during(|| unsafe { real(count, requests, statuses) })
     }
 
     fn MPI_Waitany, PMPI_Waitany(count: c_int, requests: Requests, index: Number, status: Status) {
@@ -131,7 +148,7 @@ export! {
         }
         let real = theirs!(c"PMPI_Waitany", WaitanyFn);
         // SAFETY: as above.
-        unsafe { real(count, requests, index, status) }
+        deputy::during(|| unsafe { real(count, requests, index, status) })
     }
 
     fn MPI_Waitsome, PMPI_Waitsome(
@@ -140,7 +157,7 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Waitsome", TestsomeFn);
             // SAFETY: as above.
-            return unsafe { real(count, requests, completed, indices, statuses) };
+            return deputy::during(|| unsafe { real(count, requests, completed, indices, statuses) });
         }
         until(|flag| {
             let code = testsome(count, requests, completed, indices, statuses);
@@ -185,7 +202,7 @@ export! {
     }
 
     fn MPI_Start, PMPI_Start(request: Request) {
-        let real = theirs!(c"PMPI_Start", unsafe extern "C" fn(Request) -> c_int);
+        let real = theirs!(c"PMPI_Start", unsafe extern "C-unwind" fn(Request) -> c_int);
         // SAFETY: as above.
         let code = unsafe { real(request) };
         if code != SUCCESS || !request::any_persistent() {
@@ -202,7 +219,7 @@ export! {
     fn MPI_Startall, PMPI_Startall(count: c_int, requests: Requests) {
         let flavour = gate::inside(|process| process.abi.flavour).filter(|_| request::any_persistent());
         let Some(flavour) = flavour else {
-            let real = theirs!(c"PMPI_Startall", unsafe extern "C" fn(c_int, Requests) -> c_int);
+            let real = theirs!(c"PMPI_Startall", unsafe extern "C-unwind" fn(c_int, Requests) -> c_int);
             // SAFETY: as above.
             return unsafe { real(count, requests) };
         };
@@ -222,7 +239,7 @@ export! {
                 process.requests.forget(unsafe { handle_at(request, process.abi.flavour) });
             });
         }
-        let real = theirs!(c"PMPI_Request_free", unsafe extern "C" fn(Request) -> c_int);
+        let real = theirs!(c"PMPI_Request_free", unsafe extern "C-unwind" fn(Request) -> c_int);
         // SAFETY: as above.
         unsafe { real(request) }
     }

@@ -5,6 +5,10 @@
 //! match `MPI_Igather` on another, and only this rank knows that it has something under way. Others, such as
 //! `MPI_Comm_dup` or `MPI_Win_fence`, have no form that returns at once.
 //!
+//! Where threads may come at the same time (`MPI_THREAD_MULTIPLE`), one may be in any call that waits, a receive too, when
+//! another begins a collective and waits for the first. So every such call is counted then, and what is begun beside one
+//! is the deputy's, too.
+//!
 //! The thread never calls MPI, so the program's thread level does not matter: it polls han's operations, and what has
 //! completed waits for the program's next call. It is made when it is first needed, and rests when it is not.
 #![allow(unsafe_code)] // Keeps signals from the thread.
@@ -28,33 +32,67 @@ static DEPUTY: OnceLock<Option<Thread>> = OnceLock::new();
 const POLLS: u32 = 64;
 /// Between two times: the core may be the program's.
 const PAUSE: Duration = Duration::from_micros(50);
-/// Pauses without a call after which the deputy rests.
+/// Pauses with nothing to do after which the deputy rests.
 const PAUSES: u32 = 200;
 
 /// Makes a call of the MPI that may wait for other ranks; collectives under way here go on meanwhile.
 #[inline]
 pub(crate) fn during<T>(call: impl FnOnce() -> T) -> T {
-    if request::any() { beside(call) } else { call() }
+    if gate::is_multiple() || request::any() { beside(call) } else { call() }
 }
 
 /// The same for a thread that may be inside the gate; others come in meanwhile.
 pub(crate) fn during_outside<T>(call: impl FnOnce() -> T) -> T {
-    if request::any() && gate::is_open() { gate::aside(|| during(call)) } else { gate::outside(call) }
+    let may_go_on = gate::is_open() && (gate::is_multiple() || request::any());
+    if may_go_on { gate::aside(|| during(call)) } else { call() }
 }
 
-#[cold]
+/// A collective is under way from now on; calls of other threads may have waited before.
+#[inline]
+pub(crate) fn begun() {
+    // SeqCst, as in `Counted::new`: of two threads, of which one begins an operation and looks for calls and the other counts
+    // its call and looks for operations, at least one sees the other's.
+    if CALLS.load(Ordering::SeqCst) > 0 {
+        wake();
+    }
+}
+
 fn beside<T>(call: impl FnOnce() -> T) -> T {
-    // A thread that is inside, or has no deputy, goes on by itself afterwards.
+    // A thread that is inside goes on by itself afterwards.
     if !gate::watch() {
         return call();
     }
-    let Some(deputy) = DEPUTY.get_or_init(start) else { return call() };
-    CALLS.fetch_add(1, Ordering::Relaxed);
-    // It sees the call when it wakes, or does not go to rest: a thread that was unparked does not park.
-    deputy.unpark();
+    let counted = Counted::new();
+    if request::any_for_sure() {
+        wake();
+    }
     let result = call();
-    CALLS.fetch_sub(1, Ordering::Relaxed);
+    drop(counted);
     result
+}
+
+/// A call that may wait, while it lasts.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        CALLS.fetch_add(1, Ordering::SeqCst); // see `begun`
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        CALLS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn wake() {
+    // It sees call and operation when it wakes, or does not go to rest: a thread that was unparked does not park.
+    if let Some(deputy) = DEPUTY.get_or_init(start) {
+        deputy.unpark();
+    }
 }
 
 /// Starts the thread, which takes no signals: those are the program's.
@@ -75,7 +113,7 @@ fn start() -> Option<Thread> {
 fn serve() {
     let mut idle = 0;
     loop {
-        if CALLS.load(Ordering::Relaxed) > 0 {
+        if CALLS.load(Ordering::Relaxed) > 0 && request::any() {
             idle = 0;
             for _ in 0..POLLS {
                 gate::inside_if_free(|process| process.requests.go_on());

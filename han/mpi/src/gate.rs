@@ -60,10 +60,9 @@ pub(crate) fn inside<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
     if !OPEN.load(Ordering::Acquire) || !(try_enter() || enter()) {
         return None;
     }
+    let _inside = Inside;
     // SAFETY: this thread has the lock.
-    let result = unsafe { with(work) };
-    leave();
-    result
+    unsafe { with(work) }
 }
 
 /// The same, and `None` if anybody is inside.
@@ -71,10 +70,19 @@ pub(crate) fn inside_if_free<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
     if !OPEN.load(Ordering::Acquire) || !try_enter() {
         return None;
     }
+    let _inside = Inside;
     // SAFETY: this thread has the lock.
-    let result = unsafe { with(work) };
-    leave();
-    result
+    unsafe { with(work) }
+}
+
+/// Leaves at the end of a visit, which may be an exception of the program's.
+struct Inside;
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        leave();
+    }
 }
 
 /// Does `work` with the process state, if there is one.
@@ -100,12 +108,21 @@ pub(crate) fn outside<T>(wait: impl FnOnce() -> T) -> T {
 pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
     GATE.aside.fetch_add(1, Ordering::Relaxed);
     leave();
-    let result = work();
-    while !try_enter() {
-        std::thread::yield_now();
+    let _aside = Aside;
+    work()
+}
+
+/// Comes in again after a step aside, however that ends.
+struct Aside;
+
+impl Drop for Aside {
+    #[inline]
+    fn drop(&mut self) {
+        while !try_enter() {
+            std::thread::yield_now();
+        }
+        GATE.aside.fetch_sub(1, Ordering::Relaxed);
     }
-    GATE.aside.fetch_sub(1, Ordering::Relaxed);
-    result
 }
 
 /// Whether threads may come at the same time.

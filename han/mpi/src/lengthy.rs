@@ -19,7 +19,7 @@ use crate::request;
 /// Calls a function of the MPI library that may wait for others.
 macro_rules! wait_in {
     ($real:expr, ($($argument:expr => $kind:ty),*)) => {{
-        let real = $crate::real::theirs!($real, unsafe extern "C" fn($($kind),*) -> std::ffi::c_int);
+        let real = $crate::real::theirs!($real, unsafe extern "C-unwind" fn($($kind),*) -> std::ffi::c_int);
         // SAFETY: the arguments are the program's own.
         $crate::deputy::during(|| unsafe { real($($argument),*) })
     }};
@@ -68,7 +68,7 @@ macro_rules! looking {
         fn $name, $profiled($($argument: Word),*) {
             request::advance();
             let name = real::name(concat!(stringify!($profiled), "\0"));
-            let real = theirs!(name, unsafe extern "C" fn($($argument: Word),*) -> c_int);
+            let real = theirs!(name, unsafe extern "C-unwind" fn($($argument: Word),*) -> c_int);
             // SAFETY: the arguments are the program's own.
             unsafe { real($($argument),*) }
         }

@@ -29,6 +29,7 @@ mod lifecycle;
 mod nonblocking;
 mod operator;
 mod packed;
+mod pending;
 mod persistent;
 mod process;
 mod progress;

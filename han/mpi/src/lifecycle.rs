@@ -10,6 +10,7 @@ use shm_core::say;
 
 use crate::abi::{Abi, Word};
 use crate::communicator::Communicators;
+use crate::completion;
 use crate::datatype::Datatypes;
 use crate::error::Errors;
 use crate::exchange::Members;
@@ -139,6 +140,7 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Pro
     let mut members = world.members()?;
     members.find_nodes()?;
     let context = Context::with(Box::new(members), config).map_err(|e| e.to_string())?;
+    completion::poll_as(context.job().patience().spins);
     let progress = Progress::new()?;
     let meanwhile = progress.clone();
     context.meanwhile(move || meanwhile.look());

@@ -46,7 +46,7 @@ export! {
         match begin(Collective::Barrier, comm, request, |_, _| Ok(Prepared::barrier())) {
             Some(code) => code,
             None => {
-                let real = theirs!(c"PMPI_Ibarrier", unsafe extern "C" fn(Word, *mut Word) -> c_int);
+                let real = theirs!(c"PMPI_Ibarrier", unsafe extern "C-unwind" fn(Word, *mut Word) -> c_int);
                 // SAFETY: the arguments are the caller's own.
                 unsafe { real(comm, request) }
             }
@@ -66,7 +66,7 @@ macro_rules! nonblocking {
             match begin(Collective::Bcast, comm, request, prepare) {
                 Some(code) => code,
                 None => {
-                    type Real = unsafe extern "C" fn(*mut c_void, $count, Word, c_int, Word, *mut Word) -> c_int;
+                    type Real = unsafe extern "C-unwind" fn(*mut c_void, $count, Word, c_int, Word, *mut Word) -> c_int;
                     let real = theirs!($rbcast, Real);
                     // SAFETY: the arguments are the caller's own, here and below.
                     unsafe { real(buffer, count, datatype, root, comm, request) }
@@ -83,7 +83,7 @@ macro_rules! nonblocking {
             match begin(Collective::Reduce, comm, request, prepare) {
                 Some(code) => code,
                 None => {
-                    type Real = unsafe extern "C" fn(
+                    type Real = unsafe extern "C-unwind" fn(
                         *const c_void, *mut c_void, $count, Word, Word, c_int, Word, *mut Word,
                     ) -> c_int;
                     let real = theirs!($rreduce, Real);
@@ -102,7 +102,7 @@ macro_rules! nonblocking {
                 Some(code) => code,
                 None => {
                     type Real =
-                        unsafe extern "C" fn(*const c_void, *mut c_void, $count, Word, Word, Word, *mut Word) -> c_int;
+                        unsafe extern "C-unwind" fn(*const c_void, *mut c_void, $count, Word, Word, Word, *mut Word) -> c_int;
                     let real = theirs!($rallreduce, Real);
                     // SAFETY: as above.
                     unsafe { real(send, recv, count, datatype, op, comm, request) }

@@ -57,7 +57,7 @@ export! {
         match make(Collective::Barrier, comm, request, |_, _| Ok(Prepared::barrier())) {
             Some(code) => code,
             None => {
-                let real = theirs!(c"PMPI_Barrier_init", unsafe extern "C" fn(Word, Word, *mut Word) -> c_int);
+                let real = theirs!(c"PMPI_Barrier_init", unsafe extern "C-unwind" fn(Word, Word, *mut Word) -> c_int);
                 // SAFETY: the arguments are the caller's own.
                 unsafe { real(comm, info, request) }
             }
@@ -81,7 +81,7 @@ macro_rules! persistent {
             match make(Collective::Bcast, comm, request, prepare) {
                 Some(code) => code,
                 None => {
-                    type Real = unsafe extern "C" fn(*mut c_void, $count, Word, c_int, Word, Word, *mut Word) -> c_int;
+                    type Real = unsafe extern "C-unwind" fn(*mut c_void, $count, Word, c_int, Word, Word, *mut Word) -> c_int;
                     let real = theirs!($rbcast, Real);
                     // SAFETY: the arguments are the caller's own, here and below.
                     unsafe { real(buffer, count, datatype, root, comm, info, request) }
@@ -98,7 +98,7 @@ macro_rules! persistent {
             match make(Collective::Reduce, comm, request, prepare) {
                 Some(code) => code,
                 None => {
-                    type Real = unsafe extern "C" fn(
+                    type Real = unsafe extern "C-unwind" fn(
                         *const c_void, *mut c_void, $count, Word, Word, c_int, Word, Word, *mut Word,
                     ) -> c_int;
                     let real = theirs!($rreduce, Real);
@@ -116,7 +116,7 @@ macro_rules! persistent {
             match make(Collective::Allreduce, comm, request, move |process, _| arguments::allreduce(process, vectors)) {
                 Some(code) => code,
                 None => {
-                    type Real = unsafe extern "C" fn(
+                    type Real = unsafe extern "C-unwind" fn(
                         *const c_void, *mut c_void, $count, Word, Word, Word, Word, *mut Word,
                     ) -> c_int;
                     let real = theirs!($rallreduce, Real);

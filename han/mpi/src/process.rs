@@ -8,6 +8,7 @@ use han::{Call, Communicator, Context};
 use crate::abi::{Abi, Word};
 use crate::arguments::{Kept, Prepared};
 use crate::communicator::Communicators;
+use crate::completion;
 use crate::datatype::Datatypes;
 use crate::error::Errors;
 use crate::gate;
@@ -108,10 +109,9 @@ impl Process {
 
     /// As `run`, but lets other threads in while it waits.
     fn run_beside_others(&self, ours: &Ours, call: Call<'static>) -> han::Result<()> {
-        const POLLS: u32 = 64;
         let mut request = ours.communicator.start(call)?;
         loop {
-            for _ in 0..POLLS {
+            for _ in 0..completion::polls() {
                 if request.test()? {
                     return Ok(());
                 }

@@ -9,12 +9,15 @@
 //! not see that what it waits for has come, and the others wait for it: when that is long enough for them to test, too,
 //! ranks keep each other waiting for good. So a test must be a small share of the wait so far, unless the last ones have
 //! found something to do ([`Pace`]).
+//!
+//! Threads of a program that may have several in MPI wait outside the [gate](crate::gate), so several may look at a time. One
+//! of them is enough: the others go on polling.
 #![allow(unsafe_code)] // Calls the MPI library, which calls back.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::abi::Word;
@@ -22,14 +25,15 @@ use crate::real::{SUCCESS, real};
 
 /// The way to make the MPI library go on; its clones are one.
 #[derive(Clone, Debug)]
-pub(crate) struct Progress(Rc<Looks>);
+pub(crate) struct Progress(Arc<Looks>);
 
 #[derive(Debug)]
 struct Looks {
     request: Endless,
     /// Waits that have begun.
-    waits: Cell<u64>,
-    pace: Cell<Option<Pace>>,
+    waits: AtomicU64,
+    /// Whoever has it may test the request: MPI allows that to one thread at a time.
+    pace: Mutex<Option<Pace>>,
 }
 
 /// When the MPI is looked after next.
@@ -110,33 +114,35 @@ impl Progress {
         } {
             SUCCESS => {
                 let request = Endless(request);
-                Ok(Self(Rc::new(Looks { request, waits: Cell::new(0), pace: Cell::new(None) })))
+                Ok(Self(Arc::new(Looks { request, waits: AtomicU64::new(0), pace: Mutex::new(None) })))
             }
             code => Err(format!("MPI_Grequest_start returned error {code}")),
         }
     }
 
-    /// A wait begins.
+    /// A wait begins; called inside the gate, so by one thread at a time.
     #[inline]
     pub(crate) fn wait_begins(&self) {
-        self.0.waits.set(self.0.waits.get().wrapping_add(1));
+        // Relaxed, here and below: a number that orders nothing, with one writer at a time.
+        let waits = self.0.waits.load(Ordering::Relaxed);
+        self.0.waits.store(waits.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Lets the MPI library go on with what it has under way, if it is time for that; called again and again while a
     /// rank waits.
     pub(crate) fn look(&self) {
-        let (now, wait) = (Instant::now(), self.0.waits.get());
-        let mut pace = self.0.pace.get().unwrap_or_else(|| Pace::new(wait, now));
+        let Ok(mut pace) = self.0.pace.try_lock() else { return };
+        let (now, wait) = (Instant::now(), self.0.waits.load(Ordering::Relaxed));
+        let pace = pace.get_or_insert_with(|| Pace::new(wait, now));
         if pace.is_due(wait, now) {
             self.0.request.test();
             pace.tested(now, Instant::now());
         }
-        self.0.pace.set(Some(pace));
     }
 }
 
 impl Endless {
-    /// Tests the request, which the MPI takes for an occasion to look after everything.
+    /// Tests the request, as nobody else does at the same time, which the MPI takes for an occasion to look after everything.
     fn test(&self) {
         let (mut completed, mut status) = (0, Status { _bytes: [0; 256] });
         let mut request = self.0;
@@ -159,6 +165,12 @@ impl Drop for Endless {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Threads look at the same time.
+    const _: fn() = || {
+        fn is_shared<T: Send + Sync>() {}
+        is_shared::<Progress>();
+    };
 
     const TEST: Duration = Duration::from_micros(6);
 

@@ -29,8 +29,8 @@ macro_rules! functions {
      $(? $newer:ident = $newer_name:literal ($($newer_argument:ty),*);)*) => {
         /// Functions of the MPI library; all return an MPI error code. Those with a question mark, not every one has.
         pub(crate) struct Real {
-            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
-            $(pub(crate) $newer: Option<unsafe extern "C" fn($($newer_argument),*) -> c_int>,)*
+            $(pub(crate) $field: unsafe extern "C-unwind" fn($($argument),*) -> c_int,)*
+            $(pub(crate) $newer: Option<unsafe extern "C-unwind" fn($($newer_argument),*) -> c_int>,)*
         }
 
         impl Real {

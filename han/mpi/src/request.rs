@@ -18,12 +18,12 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use han::RawRequest;
-
 use crate::abi::{Abi, Flavour, Word};
 use crate::arguments::{Kept, Prepared};
+use crate::deputy;
 use crate::failed::Failed;
 use crate::gate;
+use crate::pending::{Pending, Queues, Receive};
 use crate::process::{Ours, Process};
 use crate::real::{SUCCESS, handle_at, real, theirs};
 use crate::report::Collective;
@@ -40,6 +40,11 @@ static ANY_PERSISTENT: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub(crate) fn any() -> bool {
     PENDING.load(Ordering::Relaxed) != 0
+}
+
+/// The same in one order with [`deputy::begun`].
+pub(crate) fn any_for_sure() -> bool {
+    PENDING.load(Ordering::SeqCst) != 0
 }
 
 /// Whether the program has to hear of a failure when it completes a request.
@@ -59,7 +64,7 @@ const NOBODYS: Word = 0;
 
 /// What the library keeps of requests.
 pub(crate) struct Requests {
-    pending: RefCell<Vec<Pending>>,
+    pending: RefCell<Queues>,
     failed: RefCell<Vec<Failed>>,
     persistent: RefCell<HashMap<Word, Rc<Persistent>>>,
     /// A duplicate of `MPI_COMM_SELF`.
@@ -69,43 +74,6 @@ pub(crate) struct Requests {
     /// Tags that were used and are free again, and the first that was never used.
     free_tags: RefCell<Vec<c_int>>,
     next_tag: Cell<c_int>,
-}
-
-/// A collective under way.
-struct Pending {
-    request: RawRequest,
-    /// What the deputy has found, if it is complete.
-    outcome: Option<han::Result<()>>,
-    kept: Kept,
-    /// The program's communicator.
-    comm: Word,
-    receive: Receive,
-    collective: Collective,
-    bytes: usize,
-    since: Instant,
-}
-
-/// What the program has as a collective's request.
-#[derive(Clone, Copy)]
-struct Receive {
-    handle: Word,
-    tag: c_int,
-    /// Handle and tag stay with a persistent request.
-    is_persistent: bool,
-}
-
-impl Pending {
-    /// Goes on; what has become of it, if it is complete.
-    fn test(&mut self) -> Option<han::Result<()>> {
-        if let Some(outcome) = self.outcome.take() {
-            return Some(outcome);
-        }
-        match self.request.test() {
-            Ok(false) => None,
-            Ok(true) => Some(Ok(())),
-            Err(error) => Some(Err(error)),
-        }
-    }
 }
 
 /// From the arguments that a persistent collective was made with to a call.
@@ -126,8 +94,8 @@ pub(crate) fn advance() {
     }
 }
 
-type Isend = unsafe extern "C" fn(*const c_void, c_int, Word, c_int, c_int, Word) -> c_int;
-type Irecv = unsafe extern "C" fn(*mut c_void, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
+type Isend = unsafe extern "C-unwind" fn(*const c_void, c_int, Word, c_int, c_int, Word) -> c_int;
+type Irecv = unsafe extern "C-unwind" fn(*mut c_void, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
 
 impl Requests {
     pub(crate) fn new(abi: &Abi) -> Result<Self, String> {
@@ -190,7 +158,8 @@ impl Requests {
                 let outcome = None;
                 let pending = Pending { request, outcome, kept, comm, receive, collective, bytes, since };
                 self.pending.borrow_mut().push(pending);
-                PENDING.fetch_add(1, Ordering::Relaxed);
+                PENDING.fetch_add(1, Ordering::SeqCst); // see `deputy::begun`
+                deputy::begun();
                 SUCCESS
             }
             Err(error) => {
@@ -240,7 +209,7 @@ impl Requests {
     pub(crate) fn forget(&self, handle: Word) {
         self.take_failed(handle);
         let mut pending = self.pending.borrow_mut();
-        if let Some(pending) = pending.iter_mut().find(|pending| pending.receive.handle == handle) {
+        if let Some(pending) = pending.all().find(|pending| pending.receive.handle == handle) {
             pending.receive.handle = NOBODYS;
         }
         if let Some(persistent) = self.persistent.borrow_mut().remove(&handle) {
@@ -248,23 +217,21 @@ impl Requests {
         }
     }
 
-    /// Goes on with every operation and calls nothing of the MPI: whose are complete, [`advance`](Self::advance) finds.
+    /// Goes on with every operation and calls nothing of the MPI: which are complete, [`advance`](Self::advance) finds.
     pub(crate) fn go_on(&self) {
-        let Ok(mut pending) = self.pending.try_borrow_mut() else { return };
-        for pending in pending.iter_mut().filter(|pending| pending.outcome.is_none()) {
-            pending.outcome = pending.test();
+        if let Ok(mut pending) = self.pending.try_borrow_mut() {
+            pending.go_on();
         }
     }
 
     /// Goes on with every operation.
     fn advance(&self, process: &Process) {
+        self.go_on();
         let mut place = 0;
-        while place < self.pending.borrow().len() {
-            let Some(tested) = self.pending.borrow_mut()[place].test() else {
-                place += 1;
-                continue;
-            };
-            let Pending { kept, comm, receive, collective, bytes, since, .. } = self.pending.borrow_mut().remove(place);
+        loop {
+            let complete = self.pending.borrow_mut().take_complete(&mut place);
+            let Some((pending, tested)) = complete else { break };
+            let Pending { kept, comm, receive, collective, bytes, since, .. } = pending;
             if let (Ok(()), Kept::Packed(mut packed)) = (&tested, kept) {
                 packed.finish();
             }

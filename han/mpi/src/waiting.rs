@@ -1,14 +1,16 @@
 //! Messages of the MPI that a rank may wait for while it has collectives under way here.
 //!
 //! Whoever it waits for may wait in turn for a collective to go on. So while anything is under way, these calls are begun
-//! without blocking, and completed by testing; otherwise they go straight to the MPI. What cannot be begun so is in
-//! [`lengthy`](crate::lengthy).
+//! without blocking, and completed by testing; otherwise they go straight to the MPI, with the [deputy](crate::deputy)'s
+//! knowledge. What cannot be begun so is in [`lengthy`](crate::lengthy).
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
 
 use crate::abi::Word;
 use crate::completion::until;
+use crate::deputy;
 use crate::export::export;
 use crate::real::{SUCCESS, theirs};
 use crate::request;
@@ -16,7 +18,7 @@ use crate::request;
 type Input = *const c_void;
 type Output = *mut c_void;
 type Status = *mut c_void;
-type TestFn = unsafe extern "C" fn(*mut Word, *mut c_int, Status) -> c_int;
+type TestFn = unsafe extern "C-unwind" fn(*mut Word, *mut c_int, Status) -> c_int;
 
 /// Room for an `MPI_Status` of any binary interface.
 #[repr(align(16))]
@@ -37,6 +39,25 @@ fn wait_for(request: Word) -> c_int {
     wait(request, (&raw mut ignored).cast())
 }
 
+/// A receive that was posted for a call and is not waited for: unless it is [taken](Self::take), it is given up, as when the
+/// send beside it is refused, or the program's error handler throws an exception because of that.
+struct Posted(Word);
+
+impl Posted {
+    fn take(self) -> Word {
+        ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        let cancel = theirs!(c"PMPI_Cancel", unsafe extern "C-unwind" fn(*mut Word) -> c_int);
+        // SAFETY: the request is there, and it is a receive's. A message that it has taken already is the failed call's.
+        unsafe { cancel(&raw mut self.0) };
+        wait_for(self.0);
+    }
+}
+
 /// Sends, or while anything is under way here what begins the same.
 macro_rules! sends {
     ($($name:ident, $profiled:ident, $real:literal, $begun:literal;)*) => {export! {$(
@@ -44,7 +65,7 @@ macro_rules! sends {
             if !request::any() {
                 let real = theirs!($real, SendFn);
                 // SAFETY: the arguments are the caller's own, here and below.
-                return unsafe { real(b, n, t, to, tag, comm) };
+                return deputy::during(|| unsafe { real(b, n, t, to, tag, comm) });
             }
             let mut request: Word = 0;
             let begin = theirs!($begun, IsendFn);
@@ -61,23 +82,35 @@ sends! {
     MPI_Rsend, PMPI_Rsend, c"PMPI_Rsend", c"PMPI_Irsend";
 }
 
-type SendFn = unsafe extern "C" fn(Input, c_int, Word, c_int, c_int, Word) -> c_int;
-type RecvFn = unsafe extern "C" fn(Output, c_int, Word, c_int, c_int, Word, Status) -> c_int;
-type IrecvFn = unsafe extern "C" fn(Output, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
-type IsendFn = unsafe extern "C" fn(Input, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
-type SendrecvFn =
-    unsafe extern "C" fn(Input, c_int, Word, c_int, c_int, Output, c_int, Word, c_int, c_int, Word, Status) -> c_int;
-type ProbeFn = unsafe extern "C" fn(c_int, c_int, Word, Status) -> c_int;
-type IprobeFn = unsafe extern "C" fn(c_int, c_int, Word, *mut c_int, Status) -> c_int;
-type MprobeFn = unsafe extern "C" fn(c_int, c_int, Word, *mut Word, Status) -> c_int;
-type ImprobeFn = unsafe extern "C" fn(c_int, c_int, Word, *mut c_int, *mut Word, Status) -> c_int;
+type SendFn = unsafe extern "C-unwind" fn(Input, c_int, Word, c_int, c_int, Word) -> c_int;
+type RecvFn = unsafe extern "C-unwind" fn(Output, c_int, Word, c_int, c_int, Word, Status) -> c_int;
+type IrecvFn = unsafe extern "C-unwind" fn(Output, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
+type IsendFn = unsafe extern "C-unwind" fn(Input, c_int, Word, c_int, c_int, Word, *mut Word) -> c_int;
+type SendrecvFn = unsafe extern "C-unwind" fn(
+    Input,
+    c_int,
+    Word,
+    c_int,
+    c_int,
+    Output,
+    c_int,
+    Word,
+    c_int,
+    c_int,
+    Word,
+    Status,
+) -> c_int;
+type ProbeFn = unsafe extern "C-unwind" fn(c_int, c_int, Word, Status) -> c_int;
+type IprobeFn = unsafe extern "C-unwind" fn(c_int, c_int, Word, *mut c_int, Status) -> c_int;
+type MprobeFn = unsafe extern "C-unwind" fn(c_int, c_int, Word, *mut Word, Status) -> c_int;
+type ImprobeFn = unsafe extern "C-unwind" fn(c_int, c_int, Word, *mut c_int, *mut Word, Status) -> c_int;
 
 export! {
     fn MPI_Recv, PMPI_Recv(b: Output, n: c_int, t: Word, from: c_int, tag: c_int, comm: Word, status: Status) {
         if !request::any() {
             let real = theirs!(c"PMPI_Recv", RecvFn);
             // SAFETY: the arguments are the caller's own, here and below.
-            return unsafe { real(b, n, t, from, tag, comm, status) };
+            return deputy::during(|| unsafe { real(b, n, t, from, tag, comm, status) });
         }
         let mut request: Word = 0;
         let real = theirs!(c"PMPI_Irecv", IrecvFn);
@@ -93,7 +126,7 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Sendrecv", SendrecvFn);
             // SAFETY: as above.
-            return unsafe { real(s, sn, st, to, stag, r, rn, rt, from, rtag, comm, status) };
+            return deputy::during(|| unsafe { real(s, sn, st, to, stag, r, rn, rt, from, rtag, comm, status) });
         }
         let (mut received, mut sent): (Word, Word) = (0, 0);
         let real = theirs!(c"PMPI_Irecv", IrecvFn);
@@ -102,15 +135,16 @@ export! {
         if code != SUCCESS {
             return code;
         }
+        let received = Posted(received);
         let real = theirs!(c"PMPI_Isend", IsendFn);
         // SAFETY: as above.
         let code = unsafe { real(s, sn, st, to, stag, comm, &raw mut sent) };
         if code != SUCCESS {
             return code;
         }
-        match wait(received, status) {
-            SUCCESS => wait_for(sent),
-            code => code,
+        // One that fails has ended, too; the other one is not left behind.
+        match (wait(received.take(), status), wait_for(sent)) {
+            (SUCCESS, code) | (code, _) => code,
         }
     }
 
@@ -118,7 +152,7 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Probe", ProbeFn);
             // SAFETY: as above.
-            return unsafe { real(from, tag, comm, status) };
+            return deputy::during(|| unsafe { real(from, tag, comm, status) });
         }
         let probe = theirs!(c"PMPI_Iprobe", IprobeFn);
         // SAFETY: as above.
@@ -129,7 +163,7 @@ export! {
         if !request::any() {
             let real = theirs!(c"PMPI_Mprobe", MprobeFn);
             // SAFETY: as above.
-            return unsafe { real(from, tag, comm, message, status) };
+            return deputy::during(|| unsafe { real(from, tag, comm, message, status) });
         }
         let probe = theirs!(c"PMPI_Improbe", ImprobeFn);
         // SAFETY: as above.

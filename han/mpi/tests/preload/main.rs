@@ -60,6 +60,23 @@ fn threads_have_collectives_at_the_same_time() {
 }
 
 #[test]
+fn a_thread_hears_of_a_failure_that_another_has_found() {
+    let program = compile("threaderrors.c", &["-pthread"]);
+    let slow = compile("slow.c", &["-shared", "-fPIC"]);
+    Run::of(&program, 2).before(&slow).passes();
+}
+
+#[test]
+fn many_collectives_under_way_cost_what_they_cost_alone() {
+    Run::of(&compile("outstanding.c", &[]), 4).passes();
+}
+
+#[test]
+fn a_refused_send_leaves_no_receive_behind() {
+    Run::of(&compile("refused.c", &[]), 2).passes();
+}
+
+#[test]
 fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
     let program = compile("errors.c", &[]);
     let classes = |run: Run| {
@@ -77,6 +94,14 @@ fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
     let text = Run::of(&program, 2).argument("disagree").passes().text;
     let (max, sum) = ("allreduce(count 1, i32, max)", "allreduce(count 1, i32, sum)");
     assert!(text.contains("mismatched collective") && text.contains(max) && text.contains(sum), "{text}");
+}
+
+#[test]
+fn exceptions_of_error_handlers_reach_the_program() {
+    let program = program::compile_with("mpicxx.mpich", "c/exceptions.cpp", &[]);
+    for ranks in [2, 3] {
+        Run::of(&program, ranks).passes();
+    }
 }
 
 #[test]

@@ -58,6 +58,7 @@ pub(crate) struct Run {
     program: PathBuf,
     ranks: usize,
     library: Option<PathBuf>,
+    before: Option<PathBuf>,
     argument: Option<String>,
 }
 
@@ -65,7 +66,7 @@ impl Run {
     pub(crate) fn of(program: &Path, ranks: usize) -> Self {
         let mut command = Command::new("mpiexec.hydra");
         command.env("MPIEXEC_TIMEOUT", TIMEOUT_SECONDS);
-        Self { command, program: program.into(), ranks, library: Some(library()), argument: None }
+        Self { command, program: program.into(), ranks, library: Some(library()), before: None, argument: None }
     }
 
     pub(crate) fn with(mut self, variable: &str, value: &str) -> Self {
@@ -77,14 +78,21 @@ impl Run {
         Self { library: None, ..self }
     }
 
+    /// With one of the test's own between the library and the MPI.
+    pub(crate) fn before(self, other: &Path) -> Self {
+        Self { before: Some(other.into()), ..self }
+    }
+
     pub(crate) fn argument(self, argument: &str) -> Self {
         Self { argument: Some(argument.to_owned()), ..self }
     }
 
     fn output(mut self) -> (String, bool) {
         self.command.args(["-n", &self.ranks.to_string()]);
-        if let Some(library) = &self.library {
-            self.command.args(["-genv", "LD_PRELOAD"]).arg(library);
+        let libraries: Vec<String> =
+            self.library.iter().chain(&self.before).map(|path| path.display().to_string()).collect();
+        if !libraries.is_empty() {
+            self.command.args(["-genv", "LD_PRELOAD", &libraries.join(":")]);
         }
         self.command.arg(&self.program).args(&self.argument);
         output(&mut self.command)
