@@ -57,7 +57,12 @@ impl Errors {
 
     /// The code of a failure, whose text the MPI now has.
     pub(crate) fn describe(&self, error: &han::Error) -> c_int {
-        let text = format!("han: {error}").replace('\0', " ");
+        self.describe_as(&format!("han: {error}"))
+    }
+
+    /// The code of an error with this text.
+    pub(crate) fn describe_as(&self, text: &str) -> c_int {
+        let text = text.replace('\0', " ");
         let mut end = text.len().min(TEXT_BYTES - 1);
         while !text.is_char_boundary(end) {
             end -= 1;

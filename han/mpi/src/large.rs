@@ -6,8 +6,9 @@ use std::ffi::{c_int, c_void};
 use crate::abi::Word;
 use crate::arguments::{self, Vectors};
 use crate::collective::take;
+use crate::deputy;
 use crate::export::export;
-use crate::lengthy::wait_in;
+use crate::older::call;
 use crate::process::{Ours, Process};
 use crate::report::Collective;
 
@@ -17,7 +18,7 @@ export! {
             |process: &Process, ours: &Ours| arguments::bcast(process, ours, buffer.cast(), count, datatype, root);
         match take(Collective::Bcast, comm, prepare) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Bcast_c", (
+            None => call!(deputy::during, c"PMPI_Bcast_c", c"PMPI_Bcast", comm, count, (
                 buffer => *mut c_void, count => i64, datatype => Word, root => c_int, comm => Word
             )),
         }
@@ -29,7 +30,7 @@ export! {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
         match take(Collective::Reduce, comm, |process, ours| arguments::reduce(process, ours, vectors, root)) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Reduce_c", (
+            None => call!(deputy::during, c"PMPI_Reduce_c", c"PMPI_Reduce", comm, count, (
                 send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word,
                 root => c_int, comm => Word
             )),
@@ -42,7 +43,7 @@ export! {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
         match take(Collective::Allreduce, comm, |process, _| arguments::allreduce(process, vectors)) {
             Some(code) => code,
-            None => wait_in!(c"PMPI_Allreduce_c", (
+            None => call!(deputy::during, c"PMPI_Allreduce_c", c"PMPI_Allreduce", comm, count, (
                 send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word, comm => Word
             )),
         }

@@ -2,7 +2,7 @@
 //!
 //! They go straight to the MPI. While anything is under way here, the [deputy](crate::deputy) goes on with it meanwhile.
 //! No argument is looked at, so all are taken for words of registers and the stack, as handles are: numbers of 32 bits
-//! are in their lower halves.
+//! are in their lower halves. Those with counts of type `MPI_Count` are in [`counted`](crate::counted).
 //!
 //! Then there are calls that look for progress of others without waiting, which are called again and again.
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
@@ -13,16 +13,19 @@ use std::ptr;
 use crate::abi::Word;
 use crate::export::export;
 use crate::gate;
-use crate::real::{self, SUCCESS, handle_at, theirs};
+use crate::older::On;
+use crate::real::{self, SUCCESS, handle_at, perhaps};
 use crate::request;
 
 /// Calls a function of the MPI library that may wait for others.
 macro_rules! wait_in {
-    ($real:expr, ($($argument:expr => $kind:ty),*)) => {{
-        let real = $crate::real::theirs!($real, unsafe extern "C-unwind" fn($($kind),*) -> std::ffi::c_int);
-        // SAFETY: the arguments are the program's own.
-        $crate::deputy::during(|| unsafe { real($($argument),*) })
-    }};
+    ($real:expr, ($($argument:expr => $kind:ty),*)) => {
+        match $crate::real::perhaps!($real, unsafe extern "C-unwind" fn($($kind),*) -> std::ffi::c_int) {
+            // SAFETY: the arguments are the program's own.
+            Some(real) => $crate::deputy::during(|| unsafe { real($($argument),*) }),
+            None => $crate::older::On::Nothing.lacks($real),
+        }
+    };
 }
 
 pub(crate) use wait_in;
@@ -68,9 +71,11 @@ macro_rules! looking {
         fn $name, $profiled($($argument: Word),*) {
             request::advance();
             let name = real::name(concat!(stringify!($profiled), "\0"));
-            let real = theirs!(name, unsafe extern "C-unwind" fn($($argument: Word),*) -> c_int);
-            // SAFETY: the arguments are the program's own.
-            unsafe { real($($argument),*) }
+            match perhaps!(name, unsafe extern "C-unwind" fn($($argument: Word),*) -> c_int) {
+                // SAFETY: the arguments are the program's own.
+                Some(real) => unsafe { real($($argument),*) },
+                None => On::Nothing.lacks(name),
+            }
         }
     )*}};
 }
@@ -104,54 +109,28 @@ lengthy! {
     MPI_Session_finalize PMPI_Session_finalize (a);
     MPI_Comm_join PMPI_Comm_join (a b);
     // Messages.
-    MPI_Send_c PMPI_Send_c (a b c d e f);
-    MPI_Ssend_c PMPI_Ssend_c (a b c d e f);
-    MPI_Rsend_c PMPI_Rsend_c (a b c d e f);
-    MPI_Recv_c PMPI_Recv_c (a b c d e f g);
     MPI_Sendrecv_replace PMPI_Sendrecv_replace (a b c d e f g h i);
-    MPI_Sendrecv_replace_c PMPI_Sendrecv_replace_c (a b c d e f g h i);
-    MPI_Sendrecv_c PMPI_Sendrecv_c (a b c d e f g h i j k l);
     MPI_Mrecv PMPI_Mrecv (a b c d e);
-    MPI_Mrecv_c PMPI_Mrecv_c (a b c d e);
     MPI_Buffer_detach PMPI_Buffer_detach (a b);
-    MPI_Buffer_detach_c PMPI_Buffer_detach_c (a b);
     // Collectives that are not taken.
     MPI_Reduce_scatter PMPI_Reduce_scatter (a b c d e f);
-    MPI_Reduce_scatter_c PMPI_Reduce_scatter_c (a b c d e f);
     MPI_Reduce_scatter_block PMPI_Reduce_scatter_block (a b c d e f);
-    MPI_Reduce_scatter_block_c PMPI_Reduce_scatter_block_c (a b c d e f);
     MPI_Scan PMPI_Scan (a b c d e f);
-    MPI_Scan_c PMPI_Scan_c (a b c d e f);
     MPI_Exscan PMPI_Exscan (a b c d e f);
-    MPI_Exscan_c PMPI_Exscan_c (a b c d e f);
     MPI_Allgather PMPI_Allgather (a b c d e f g);
-    MPI_Allgather_c PMPI_Allgather_c (a b c d e f g);
     MPI_Alltoall PMPI_Alltoall (a b c d e f g);
-    MPI_Alltoall_c PMPI_Alltoall_c (a b c d e f g);
     MPI_Neighbor_allgather PMPI_Neighbor_allgather (a b c d e f g);
-    MPI_Neighbor_allgather_c PMPI_Neighbor_allgather_c (a b c d e f g);
     MPI_Neighbor_alltoall PMPI_Neighbor_alltoall (a b c d e f g);
-    MPI_Neighbor_alltoall_c PMPI_Neighbor_alltoall_c (a b c d e f g);
     MPI_Gather PMPI_Gather (a b c d e f g h);
-    MPI_Gather_c PMPI_Gather_c (a b c d e f g h);
     MPI_Scatter PMPI_Scatter (a b c d e f g h);
-    MPI_Scatter_c PMPI_Scatter_c (a b c d e f g h);
     MPI_Allgatherv PMPI_Allgatherv (a b c d e f g h);
-    MPI_Allgatherv_c PMPI_Allgatherv_c (a b c d e f g h);
     MPI_Neighbor_allgatherv PMPI_Neighbor_allgatherv (a b c d e f g h);
-    MPI_Neighbor_allgatherv_c PMPI_Neighbor_allgatherv_c (a b c d e f g h);
     MPI_Gatherv PMPI_Gatherv (a b c d e f g h i);
-    MPI_Gatherv_c PMPI_Gatherv_c (a b c d e f g h i);
     MPI_Scatterv PMPI_Scatterv (a b c d e f g h i);
-    MPI_Scatterv_c PMPI_Scatterv_c (a b c d e f g h i);
     MPI_Alltoallv PMPI_Alltoallv (a b c d e f g h i);
-    MPI_Alltoallv_c PMPI_Alltoallv_c (a b c d e f g h i);
     MPI_Alltoallw PMPI_Alltoallw (a b c d e f g h i);
-    MPI_Alltoallw_c PMPI_Alltoallw_c (a b c d e f g h i);
     MPI_Neighbor_alltoallv PMPI_Neighbor_alltoallv (a b c d e f g h i);
-    MPI_Neighbor_alltoallv_c PMPI_Neighbor_alltoallv_c (a b c d e f g h i);
     MPI_Neighbor_alltoallw PMPI_Neighbor_alltoallw (a b c d e f g h i);
-    MPI_Neighbor_alltoallw_c PMPI_Neighbor_alltoallw_c (a b c d e f g h i);
     // Windows.
     MPI_Win_free PMPI_Win_free (a);
     MPI_Win_complete PMPI_Win_complete (a);
@@ -169,11 +148,8 @@ lengthy! {
     MPI_Win_post PMPI_Win_post (a b c);
     MPI_Win_lock PMPI_Win_lock (a b c d);
     MPI_Win_create PMPI_Win_create (a b c d e f);
-    MPI_Win_create_c PMPI_Win_create_c (a b c d e f);
     MPI_Win_allocate PMPI_Win_allocate (a b c d e f);
-    MPI_Win_allocate_c PMPI_Win_allocate_c (a b c d e f);
     MPI_Win_allocate_shared PMPI_Win_allocate_shared (a b c d e f);
-    MPI_Win_allocate_shared_c PMPI_Win_allocate_shared_c (a b c d e f);
     // Files.
     MPI_File_close PMPI_File_close (a);
     MPI_File_sync PMPI_File_sync (a);
@@ -189,35 +165,21 @@ lengthy! {
     MPI_File_read_ordered_end PMPI_File_read_ordered_end (a b c);
     MPI_File_write_ordered_end PMPI_File_write_ordered_end (a b c);
     MPI_File_read_all_begin PMPI_File_read_all_begin (a b c d);
-    MPI_File_read_all_begin_c PMPI_File_read_all_begin_c (a b c d);
     MPI_File_write_all_begin PMPI_File_write_all_begin (a b c d);
-    MPI_File_write_all_begin_c PMPI_File_write_all_begin_c (a b c d);
     MPI_File_read_ordered_begin PMPI_File_read_ordered_begin (a b c d);
-    MPI_File_read_ordered_begin_c PMPI_File_read_ordered_begin_c (a b c d);
     MPI_File_write_ordered_begin PMPI_File_write_ordered_begin (a b c d);
-    MPI_File_write_ordered_begin_c PMPI_File_write_ordered_begin_c (a b c d);
     MPI_File_open PMPI_File_open (a b c d e);
     MPI_File_read_all PMPI_File_read_all (a b c d e);
-    MPI_File_read_all_c PMPI_File_read_all_c (a b c d e);
     MPI_File_write_all PMPI_File_write_all (a b c d e);
-    MPI_File_write_all_c PMPI_File_write_all_c (a b c d e);
     MPI_File_read_shared PMPI_File_read_shared (a b c d e);
-    MPI_File_read_shared_c PMPI_File_read_shared_c (a b c d e);
     MPI_File_write_shared PMPI_File_write_shared (a b c d e);
-    MPI_File_write_shared_c PMPI_File_write_shared_c (a b c d e);
     MPI_File_read_ordered PMPI_File_read_ordered (a b c d e);
-    MPI_File_read_ordered_c PMPI_File_read_ordered_c (a b c d e);
     MPI_File_write_ordered PMPI_File_write_ordered (a b c d e);
-    MPI_File_write_ordered_c PMPI_File_write_ordered_c (a b c d e);
     MPI_File_read_at_all_begin PMPI_File_read_at_all_begin (a b c d e);
-    MPI_File_read_at_all_begin_c PMPI_File_read_at_all_begin_c (a b c d e);
     MPI_File_write_at_all_begin PMPI_File_write_at_all_begin (a b c d e);
-    MPI_File_write_at_all_begin_c PMPI_File_write_at_all_begin_c (a b c d e);
     MPI_File_set_view PMPI_File_set_view (a b c d e f);
     MPI_File_read_at_all PMPI_File_read_at_all (a b c d e f);
-    MPI_File_read_at_all_c PMPI_File_read_at_all_c (a b c d e f);
     MPI_File_write_at_all PMPI_File_write_at_all (a b c d e f);
-    MPI_File_write_at_all_c PMPI_File_write_at_all_c (a b c d e f);
 }
 
 looking! {

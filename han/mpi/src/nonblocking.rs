@@ -7,6 +7,7 @@ use crate::abi::Word;
 use crate::arguments::{self, Kept, Prepared, Vectors};
 use crate::export::export;
 use crate::gate;
+use crate::older::{at_once, call};
 use crate::process::{Ours, Process};
 use crate::real::theirs;
 use crate::report::Collective;
@@ -47,16 +48,16 @@ export! {
             Some(code) => code,
             None => {
                 let real = theirs!(c"PMPI_Ibarrier", unsafe extern "C-unwind" fn(Word, *mut Word) -> c_int);
-                // SAFETY: the arguments are the caller's own.
-                unsafe { real(comm, request) }
+// SAFETY: the arguments are the caller's own.
+unsafe { real(comm, request) }
             }
         }
     }
 }
 
 macro_rules! nonblocking {
-    ($count:ty; $bcast:ident, $pbcast:ident, $rbcast:literal; $reduce:ident, $preduce:ident, $rreduce:literal;
-     $allreduce:ident, $pallreduce:ident, $rallreduce:literal) => {export! {
+    ($count:ty; $bcast:ident, $pbcast:ident, $rbcast:literal, $obcast:literal; $reduce:ident, $preduce:ident, $rreduce:literal, $oreduce:literal;
+     $allreduce:ident, $pallreduce:ident, $rallreduce:literal, $oallreduce:literal) => {export! {
         fn $bcast, $pbcast(
             buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word, request: *mut Word
         ) {
@@ -65,12 +66,9 @@ macro_rules! nonblocking {
             };
             match begin(Collective::Bcast, comm, request, prepare) {
                 Some(code) => code,
-                None => {
-                    type Real = unsafe extern "C-unwind" fn(*mut c_void, $count, Word, c_int, Word, *mut Word) -> c_int;
-                    let real = theirs!($rbcast, Real);
-                    // SAFETY: the arguments are the caller's own, here and below.
-                    unsafe { real(buffer, count, datatype, root, comm, request) }
-                }
+                None => call!(at_once, $rbcast, $obcast, comm, i64::from(count), (
+buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm => Word, request => *mut Word
+)),
             }
         }
 
@@ -82,14 +80,10 @@ macro_rules! nonblocking {
             let prepare = |process: &Process, ours: &Ours| arguments::reduce(process, ours, vectors, root);
             match begin(Collective::Reduce, comm, request, prepare) {
                 Some(code) => code,
-                None => {
-                    type Real = unsafe extern "C-unwind" fn(
-                        *const c_void, *mut c_void, $count, Word, Word, c_int, Word, *mut Word,
-                    ) -> c_int;
-                    let real = theirs!($rreduce, Real);
-                    // SAFETY: as above.
-                    unsafe { real(send, recv, count, datatype, op, root, comm, request) }
-                }
+                None => call!(at_once, $rreduce, $oreduce, comm, i64::from(count), (
+send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
+ root => c_int, comm => Word, request => *mut Word
+)),
             }
         }
 
@@ -100,19 +94,16 @@ macro_rules! nonblocking {
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
             match begin(Collective::Allreduce, comm, request, |process, _| arguments::allreduce(process, vectors)) {
                 Some(code) => code,
-                None => {
-                    type Real =
-                        unsafe extern "C-unwind" fn(*const c_void, *mut c_void, $count, Word, Word, Word, *mut Word) -> c_int;
-                    let real = theirs!($rallreduce, Real);
-                    // SAFETY: as above.
-                    unsafe { real(send, recv, count, datatype, op, comm, request) }
-                }
+                None => call!(at_once, $rallreduce, $oallreduce, comm, i64::from(count), (
+send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
+ comm => Word, request => *mut Word
+)),
             }
         }
     }};
 }
 
-nonblocking!(c_int; MPI_Ibcast, PMPI_Ibcast, c"PMPI_Ibcast"; MPI_Ireduce, PMPI_Ireduce, c"PMPI_Ireduce";
-    MPI_Iallreduce, PMPI_Iallreduce, c"PMPI_Iallreduce");
-nonblocking!(i64; MPI_Ibcast_c, PMPI_Ibcast_c, c"PMPI_Ibcast_c"; MPI_Ireduce_c, PMPI_Ireduce_c, c"PMPI_Ireduce_c";
-    MPI_Iallreduce_c, PMPI_Iallreduce_c, c"PMPI_Iallreduce_c");
+nonblocking!(c_int; MPI_Ibcast, PMPI_Ibcast, c"PMPI_Ibcast", c"PMPI_Ibcast"; MPI_Ireduce, PMPI_Ireduce, c"PMPI_Ireduce", c"PMPI_Ireduce";
+    MPI_Iallreduce, PMPI_Iallreduce, c"PMPI_Iallreduce", c"PMPI_Iallreduce");
+nonblocking!(i64; MPI_Ibcast_c, PMPI_Ibcast_c, c"PMPI_Ibcast_c", c"PMPI_Ibcast"; MPI_Ireduce_c, PMPI_Ireduce_c, c"PMPI_Ireduce_c", c"PMPI_Ireduce";
+    MPI_Iallreduce_c, PMPI_Iallreduce_c, c"PMPI_Iallreduce_c", c"PMPI_Iallreduce");

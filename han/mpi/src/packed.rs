@@ -22,14 +22,14 @@ pub(crate) struct Packed {
 /// A datatype of this library: what it was made from, the program may free.
 pub(crate) struct Held(pub(crate) Word);
 
-type CreateHindexed = unsafe extern "C" fn(c_int, *const c_int, *const isize, Word, *mut Word) -> c_int;
-type CreateResized = unsafe extern "C" fn(Word, isize, isize, *mut Word) -> c_int;
+type CreateHindexed = unsafe extern "C-unwind" fn(c_int, *const c_int, *const isize, Word, *mut Word) -> c_int;
+type CreateResized = unsafe extern "C-unwind" fn(Word, isize, isize, *mut Word) -> c_int;
 
 impl Held {
     /// A duplicate of the program's; `None` if that is no datatype.
     pub(crate) fn new(datatype: Word) -> Option<Self> {
         let mut copy: Word = 0;
-        let duplicate = theirs!(c"PMPI_Type_dup", unsafe extern "C" fn(Word, *mut Word) -> c_int);
+        let duplicate = theirs!(c"PMPI_Type_dup", unsafe extern "C-unwind" fn(Word, *mut Word) -> c_int);
         // SAFETY: the handle is the program's, and there is room for another.
         let code = unsafe { duplicate(datatype, &raw mut copy) };
         (code == SUCCESS).then_some(Self(copy))
@@ -48,7 +48,7 @@ impl Held {
         }
         let back = first.wrapping_neg();
         let mut relative = Self::moved(datatype, back)?.resized(lower.wrapping_add(back), extent)?;
-        let commit = theirs!(c"PMPI_Type_commit", unsafe extern "C" fn(*mut Word) -> c_int);
+        let commit = theirs!(c"PMPI_Type_commit", unsafe extern "C-unwind" fn(*mut Word) -> c_int);
         // SAFETY: the handle is a datatype of this library.
         let code = unsafe { commit(&raw mut relative.0) };
         (code == SUCCESS).then(|| (relative, ptr::with_exposed_provenance_mut(first.cast_unsigned())))

@@ -11,9 +11,9 @@ use crate::arguments::{self, Prepared, Vectors};
 use crate::export::export;
 use crate::gate;
 use crate::nonblocking::allow_later;
+use crate::older::{at_once, call};
 use crate::packed::Held;
 use crate::process::{Ours, Process};
-use crate::real::theirs;
 use crate::report::Collective;
 use crate::rules::Why;
 
@@ -56,18 +56,16 @@ export! {
     fn MPI_Barrier_init, PMPI_Barrier_init(comm: Word, info: Word, request: *mut Word) {
         match make(Collective::Barrier, comm, request, |_, _| Ok(Prepared::barrier())) {
             Some(code) => code,
-            None => {
-                let real = theirs!(c"PMPI_Barrier_init", unsafe extern "C-unwind" fn(Word, Word, *mut Word) -> c_int);
-                // SAFETY: the arguments are the caller's own.
-                unsafe { real(comm, info, request) }
-            }
+            None => call!(at_once, c"PMPI_Barrier_init", c"PMPI_Barrier_init", comm, 0, (
+comm => Word, info => Word, request => *mut Word
+)),
         }
     }
 }
 
 macro_rules! persistent {
-    ($count:ty; $bcast:ident, $pbcast:ident, $rbcast:literal; $reduce:ident, $preduce:ident, $rreduce:literal;
-     $allreduce:ident, $pallreduce:ident, $rallreduce:literal) => {export! {
+    ($count:ty; $bcast:ident, $pbcast:ident, $rbcast:literal, $obcast:literal; $reduce:ident, $preduce:ident, $rreduce:literal, $oreduce:literal;
+     $allreduce:ident, $pallreduce:ident, $rallreduce:literal, $oallreduce:literal) => {export! {
         fn $bcast, $pbcast(
             buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word, info: Word, request: *mut Word
         ) {
@@ -80,12 +78,9 @@ macro_rules! persistent {
             };
             match make(Collective::Bcast, comm, request, prepare) {
                 Some(code) => code,
-                None => {
-                    type Real = unsafe extern "C-unwind" fn(*mut c_void, $count, Word, c_int, Word, Word, *mut Word) -> c_int;
-                    let real = theirs!($rbcast, Real);
-                    // SAFETY: the arguments are the caller's own, here and below.
-                    unsafe { real(buffer, count, datatype, root, comm, info, request) }
-                }
+                None => call!(at_once, $rbcast, $obcast, comm, i64::from(count), (
+buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm => Word, info => Word, request => *mut Word
+)),
             }
         }
 
@@ -97,14 +92,10 @@ macro_rules! persistent {
             let prepare = move |process: &Process, ours: &Ours| arguments::reduce(process, ours, vectors, root);
             match make(Collective::Reduce, comm, request, prepare) {
                 Some(code) => code,
-                None => {
-                    type Real = unsafe extern "C-unwind" fn(
-                        *const c_void, *mut c_void, $count, Word, Word, c_int, Word, Word, *mut Word,
-                    ) -> c_int;
-                    let real = theirs!($rreduce, Real);
-                    // SAFETY: as above.
-                    unsafe { real(send, recv, count, datatype, op, root, comm, info, request) }
-                }
+                None => call!(at_once, $rreduce, $oreduce, comm, i64::from(count), (
+send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
+ root => c_int, comm => Word, info => Word, request => *mut Word
+)),
             }
         }
 
@@ -115,22 +106,18 @@ macro_rules! persistent {
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
             match make(Collective::Allreduce, comm, request, move |process, _| arguments::allreduce(process, vectors)) {
                 Some(code) => code,
-                None => {
-                    type Real = unsafe extern "C-unwind" fn(
-                        *const c_void, *mut c_void, $count, Word, Word, Word, Word, *mut Word,
-                    ) -> c_int;
-                    let real = theirs!($rallreduce, Real);
-                    // SAFETY: as above.
-                    unsafe { real(send, recv, count, datatype, op, comm, info, request) }
-                }
+                None => call!(at_once, $rallreduce, $oallreduce, comm, i64::from(count), (
+send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
+ comm => Word, info => Word, request => *mut Word
+)),
             }
         }
     }};
 }
 
-persistent!(c_int; MPI_Bcast_init, PMPI_Bcast_init, c"PMPI_Bcast_init";
-    MPI_Reduce_init, PMPI_Reduce_init, c"PMPI_Reduce_init";
-    MPI_Allreduce_init, PMPI_Allreduce_init, c"PMPI_Allreduce_init");
-persistent!(i64; MPI_Bcast_init_c, PMPI_Bcast_init_c, c"PMPI_Bcast_init_c";
-    MPI_Reduce_init_c, PMPI_Reduce_init_c, c"PMPI_Reduce_init_c";
-    MPI_Allreduce_init_c, PMPI_Allreduce_init_c, c"PMPI_Allreduce_init_c");
+persistent!(c_int; MPI_Bcast_init, PMPI_Bcast_init, c"PMPI_Bcast_init", c"PMPI_Bcast_init";
+    MPI_Reduce_init, PMPI_Reduce_init, c"PMPI_Reduce_init", c"PMPI_Reduce_init";
+    MPI_Allreduce_init, PMPI_Allreduce_init, c"PMPI_Allreduce_init", c"PMPI_Allreduce_init");
+persistent!(i64; MPI_Bcast_init_c, PMPI_Bcast_init_c, c"PMPI_Bcast_init_c", c"PMPI_Bcast_init";
+    MPI_Reduce_init_c, PMPI_Reduce_init_c, c"PMPI_Reduce_init_c", c"PMPI_Reduce_init";
+    MPI_Allreduce_init_c, PMPI_Allreduce_init_c, c"PMPI_Allreduce_init_c", c"PMPI_Allreduce_init");

@@ -69,6 +69,7 @@ functions! {
     comm_free_keyval = c"PMPI_Comm_free_keyval" (*mut c_int);
     comm_set_attr = c"PMPI_Comm_set_attr" (Word, c_int, *mut c_void);
     comm_call_errhandler = c"PMPI_Comm_call_errhandler" (Word, c_int);
+    get_version = c"PMPI_Get_version" (*mut c_int, *mut c_int);
     add_error_code = c"PMPI_Add_error_code" (c_int, *mut c_int);
     error_string = c"PMPI_Error_string" (c_int, *mut c_char, *mut c_int);
     add_error_string = c"PMPI_Add_error_string" (c_int, *const c_char);
@@ -194,20 +195,24 @@ pub(crate) unsafe fn handle_at(place: *const Word, flavour: Flavour) -> Word {
     unsafe { place.read() }
 }
 
-/// The library's function of this name and type, looked up when it is first needed: older libraries lack it, and then no
-/// program calls it.
-macro_rules! theirs {
+/// The library's function of this name and type, if it has it, looked up when it is first needed. Programs call what an
+/// older library lacks, too: they see it here, and take the library for a newer one.
+macro_rules! perhaps {
     ($name:expr, $kind:ty) => {{
-        static FUNCTION: std::sync::OnceLock<$kind> = std::sync::OnceLock::new();
-        *FUNCTION.get_or_init(|| {
-            // SAFETY: the MPI standard gives the function of this name this type.
-            let found = unsafe { $crate::real::function::<$kind>($name) };
-            found.unwrap_or_else(|| $crate::real::lacks($name))
-        })
+        static FUNCTION: std::sync::OnceLock<Option<$kind>> = std::sync::OnceLock::new();
+        // SAFETY: the MPI standard gives the function of this name this type.
+        *FUNCTION.get_or_init(|| unsafe { $crate::real::function::<$kind>($name) })
     }};
 }
 
-pub(crate) use theirs;
+/// The same for one that every library has since MPI 3.
+macro_rules! theirs {
+    ($name:expr, $kind:ty) => {
+        $crate::real::perhaps!($name, $kind).unwrap_or_else(|| $crate::real::lacks($name))
+    };
+}
+
+pub(crate) use {perhaps, theirs};
 
 /// A name that ends in a zero.
 pub(crate) const fn name(text: &'static str) -> &'static CStr {
@@ -217,7 +222,7 @@ pub(crate) const fn name(text: &'static str) -> &'static CStr {
     }
 }
 
-/// Ends a program whose MPI library lacks a function that it calls.
+/// Ends a program whose MPI library is older than MPI 3, or that has none.
 #[cold]
 pub(crate) fn lacks(name: &CStr) -> ! {
     say(&format!("libhan_mpi: no MPI library in this process has {}", name.to_string_lossy()));

@@ -3,6 +3,8 @@
 //! A handle is a machine word here. In MPICH's interface it is an `int`, so the upper half of its register is anything;
 //! in Open MPI's the address of a variable of the library; in that of the MPI 5 standard a small number.
 
+#![allow(unsafe_code)] // Asks the MPI library for its version.
+
 mod mpich;
 mod openmpi;
 mod standard;
@@ -134,17 +136,33 @@ impl Flavour {
     }
 }
 
-impl Abi {
+impl Flavour {
     /// Finds out which interface the program's library has.
     pub(crate) fn detect(real: &Real) -> Self {
         // MPICH has the function in its own interface, too, and says -1 there.
         if real.abi_version().is_some_and(|major| major >= 1) {
-            return standard::abi();
+            return Self::Standard;
         }
-        if variable(c"ompi_mpi_comm_world").is_some() {
-            return openmpi::abi();
+        if variable(c"ompi_mpi_comm_world").is_some() { Self::OpenMpi } else { Self::Mpich }
+    }
+}
+
+impl Abi {
+    /// The interface that the program's library has.
+    pub(crate) fn detect(real: &Real) -> Self {
+        match Flavour::detect(real) {
+            Flavour::Standard => standard::abi(),
+            Flavour::OpenMpi => openmpi::abi(),
+            Flavour::Mpich => mpich::abi(),
         }
-        mpich::abi()
+    }
+
+    /// Whose error handler hears of what is no object's matter: `MPI_COMM_SELF`'s since MPI 4, `MPI_COMM_WORLD`'s before.
+    pub(crate) fn comm_of_no_object(&self) -> Word {
+        let (mut version, mut subversion) = (0, 0);
+        // SAFETY: there is room for two numbers.
+        unsafe { (crate::real::real().get_version)(&raw mut version, &raw mut subversion) };
+        if version >= 4 { self.comm_self } else { self.comm_world }
     }
 }
 
