@@ -3,19 +3,17 @@
 use std::collections::HashMap;
 
 use han::task::simulate::{self as play, Cost};
-use han::task::{Kind, Layout, Shape, Task};
+use han::task::{Kind, Layout, Shape, Stream, Task, slices};
 use net_fabric::algorithm::{Algorithm, Collective, Tree};
 use net_fabric::model::{self, Case, Prediction};
 use net_fabric::transport::simulated::{self, Machine};
 
-/// The case on both levels, its algorithm that of the leaders; with `back` an allreduce across nodes is a reduction and a
-/// broadcast. On a node ranks go by a binomial tree.
-pub(super) fn simulate(
-    machine: &Machine,
-    case: &Case,
-    back: Option<Algorithm>,
-    segment: usize,
-) -> Result<Prediction, String> {
+use super::choice::Tasks;
+
+/// The case on both levels, its algorithm that of the leaders. On a node ranks go by a binomial tree. Leaders of a node share
+/// its door to the network, each slice by each other's side.
+pub(super) fn simulate(machine: &Machine, case: &Case, tasks: Tasks, segment: usize) -> Result<Prediction, String> {
+    let back = tasks.back;
     let (nodes, ranks) = (case.layout.nodes, case.layout.ranks());
     let places: Vec<usize> = (0..ranks).map(|rank| case.layout.node(rank)).collect();
     let element_bytes = if case.bytes.is_multiple_of(8) { 8 } else { 1 };
@@ -24,10 +22,13 @@ pub(super) fn simulate(
         count: case.bytes / element_bytes,
         element_bytes,
         chunk_bytes: segment.max(element_bytes),
-        leaders: 1,
+        leaders: tasks.leaders,
         splits: back.is_some(),
         root: case.root,
     };
+    let slices = slices(&shape, ranks / nodes);
+    let door = machine.injection_bytes_per_s.map(|whole| whole / f64::from(slices));
+    let across = Machine { injection_bytes_per_s: door, ..machine.clone() };
     let mut messages = 0;
     let mut known: HashMap<(Kind, usize, usize, usize), (Cost, u64)> = HashMap::new();
     let cost = |task: &Task, members: usize| {
@@ -39,6 +40,7 @@ pub(super) fn simulate(
                 let part = part(case, back, task.kind, (nodes, members))?;
                 let part = Case { root: task.root, bytes, ..part };
                 let take = |bytes| {
+                    let machine = if is_in_memory(task) { machine } else { &across };
                     let prediction = model::simulate(machine, &Case { bytes, ..part });
                     prediction.map_err(|error| format!("{}: {error}", task.kind))
                 };
@@ -53,6 +55,18 @@ pub(super) fn simulate(
     };
     let rank_s = play::simulate(&Layout::new(&places), &shape, cost)?;
     Ok(Prediction { rank_s, messages, events: 0 })
+}
+
+/// How many leaders of a node are at work on a chunk.
+fn slices(shape: &Shape, ranks_per_node: usize) -> u32 {
+    let chunk = shape.count.min(shape.chunk_bytes / shape.element_bytes);
+    let is_cut = shape.collective == Collective::Allreduce;
+    let leaders = if is_cut { shape.leaders.min(ranks_per_node) } else { 1 };
+    u32::try_from(slices::number(chunk, shape.element_bytes, leaders)).unwrap_or(u32::MAX)
+}
+
+fn is_in_memory(task: &Task) -> bool {
+    matches!(task.stream, Stream::Up | Stream::Down)
 }
 
 /// The part of `kind` in the case: on one node of so many ranks, or among so many leaders.
