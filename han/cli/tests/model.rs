@@ -64,6 +64,11 @@ fn tasks_of_both_levels_are_put_on_a_clock() {
     // Chunks of both levels overlap.
     let long = "allreduce --nodes 8 --ppn 4 --bytes 16M --algorithm nodes/chain+chain --segment";
     assert!(us(&format!("{long} 256K")) < 0.8 * us(&format!("{long} 16M")));
+    // So do slices: what several leaders send at once comes sooner, as long as the node's door is wide enough.
+    let sliced = "allreduce --nodes 8 --ppn 4 --bytes 256K --algorithm";
+    let leaders = ["nodes/rabenseifner", "nodes-2/rabenseifner", "nodes-4/rabenseifner"];
+    let [one, two, four] = leaders.map(|way| us(&format!("{sliced} {way}")));
+    assert!(four < two && two < one, "{one} {two} {four}");
     for (words, why) in [
         ("allreduce --algorithm nodes/foo", "there is no algorithm `foo`"),
         ("bcast --algorithm nodes/chain --noise rank=0,ms=1", "algorithms of all ranks alone"),

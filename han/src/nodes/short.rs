@@ -2,7 +2,7 @@
 
 use net_fabric::Announced;
 use reduce_kernels::Pieces;
-use shm_core::{Collective, Ticket};
+use shm_core::Ticket;
 
 use super::groups::{Groups, misplaced};
 use super::kept::Prepared;
@@ -12,6 +12,24 @@ use crate::error::Result;
 use crate::task::Stream;
 use crate::trace::{Open, Trace};
 
+/// A task that goes on in the network while this rank does others.
+struct Travels {
+    task: usize,
+    stream: Stream,
+    ticket: Ticket,
+    traced: Option<Open>,
+}
+
+impl Travels {
+    fn wait(self, groups: &mut Groups, context: &Inner) -> Result<()> {
+        if let Some(fabric) = groups.rail(self.stream) {
+            fabric.wait(self.ticket, || context.idle())?;
+        }
+        trace_end(context.trace(), self.traced);
+        Ok(())
+    }
+}
+
 /// Carries out all tasks of a plan with one chunk.
 pub(super) fn run(
     groups: &mut Groups,
@@ -20,22 +38,25 @@ pub(super) fn run(
     pieces: &Pieces,
     context: &Inner,
 ) -> Result<()> {
-    // The root of a broadcast gives its node the data while they travel.
-    let mut travels: Option<(Stream, Ticket, Option<Open>)> = None;
+    // What the next task does not need: a broadcast's root gives its node the data while they travel, and a leader takes
+    // part in the sums of other slices.
+    let mut under_way: Vec<Travels> = Vec::new();
     let trace = context.trace();
     let name = trace.and_then(Trace::begun);
     let tasks = &prepared.plan.tasks;
-    let sends_on =
-        pieces.whole().collective == Collective::Bcast && tasks.get(1).is_some_and(|sb| sb.after[0].is_none());
     for (number, task) in tasks.iter().enumerate() {
+        for travels in under_way.extract_if(.., |travels| task.after.contains(&Some(travels.task))) {
+            travels.wait(groups, context)?;
+        }
         let call = call_of(task, pieces);
         let open = trace_begin(trace, name, prepared, number);
         if let Some(local) = groups.local(task.stream) {
             local.run(&call, || context.idle_on_node())?;
         } else if let Some(fabric) = groups.rail(task.stream) {
             let plan = prepared.inter(task.stream);
-            if sends_on && number == 0 {
-                travels = Some((task.stream, fabric.start(announced, call, plan)?, open));
+            if tasks.get(number + 1).is_some_and(|next| !next.after.contains(&Some(number))) {
+                let ticket = fabric.start(announced, call, plan)?;
+                under_way.push(Travels { task: number, stream: task.stream, ticket, traced: open });
                 continue;
             }
             fabric.run(announced, &call, plan, || context.idle())?;
@@ -44,11 +65,5 @@ pub(super) fn run(
         }
         trace_end(trace, open);
     }
-    if let Some((stream, ticket, open)) = travels
-        && let Some(fabric) = groups.rail(stream)
-    {
-        fabric.wait(ticket, || context.idle())?;
-        trace_end(trace, open);
-    }
-    Ok(())
+    under_way.into_iter().try_for_each(|travels| travels.wait(groups, context))
 }

@@ -7,7 +7,7 @@ use net_fabric::algorithm::{Algorithm, Tree};
 use reduce_kernels::Collective;
 
 use super::{Inter, Point, Question, explain as explain_inter, slowness};
-use crate::task::{Layout, Shape};
+use crate::task::{Layout, Shape, slices};
 
 /// How ranks on several nodes do a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,15 +73,16 @@ pub struct Choice {
 }
 
 impl fmt::Display for Choice {
-    /// For instance `net/ring` where all ranks use the network, else `nodes/ring`.
+    /// For instance `net/ring` where all ranks use the network, else `nodes/ring`, with two leaders a node `nodes-2/ring`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.form {
-            Form::Flat => self.inter.fmt(f),
-            Form::Hierarchical if self.shape.splits => {
-                write!(f, "nodes/{}+{}", self.inter.algorithm, self.back.algorithm)
-            }
-            Form::Hierarchical => write!(f, "nodes/{}", self.inter.algorithm),
+        if self.form == Form::Flat {
+            return self.inter.fmt(f);
         }
+        match self.shape.leaders {
+            0 | 1 => write!(f, "nodes/{}", self.inter.algorithm)?,
+            leaders => write!(f, "nodes-{leaders}/{}", self.inter.algorithm)?,
+        }
+        if self.shape.splits { write!(f, "+{}", self.back.algorithm) } else { Ok(()) }
     }
 }
 
@@ -95,11 +96,19 @@ const SLOW_SEGMENT_BYTES: usize = 64 << 10;
 /// A wire is slow in that if it is so many times slower than those of the measurements: before, a chunk's own cost counts for more.
 const SLOW_TIMES: usize = 4;
 
-/// How long the chunks are that go through both levels, and why.
+/// How long the chunks are that go through both levels, and why: with several leaders the part of each is as long as a chunk
+/// with one.
 fn segment(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
     if let Some(bytes) = inter.segment_bytes {
         return (bytes, "the setting says so");
     }
+    let (bytes, why) = part(over, inter);
+    let leaders = inter.leaders.filter(|_| over.collective == Collective::Allreduce).unwrap_or(1);
+    (bytes * leaders.clamp(1, over.layout.rails().max(1)), why)
+}
+
+/// How long a leader's part of a chunk is, and why.
+fn part(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
     let slow = || slowness(inter.wire_mbit_s(over.wire_mbit_s)) >= SLOW_TIMES;
     let turns = "each chunk costs its ranks turns on the core that they share";
     match over.collective {
@@ -109,6 +118,21 @@ fn segment(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
         Collective::Allreduce if over.shares_cores && over.layout.nodes() > 2 => (SHARED_CORES_SEGMENT_BYTES, turns),
         Collective::Bcast if over.shares_cores => (SHARED_CORES_SEGMENT_BYTES, turns),
         _ => (SEGMENT_BYTES, "a message's own cost has vanished, and one chunk travels while another is copied"),
+    }
+}
+
+/// How many ranks of a node lead, each a slice of every chunk, and why.
+fn leaders(over: &OverNodes<'_>, inter: &Inter, chunk_bytes: usize) -> (usize, &'static str) {
+    let set = match inter.leaders {
+        Some(set) if over.collective == Collective::Allreduce => set,
+        _ => return (1, "one rank a node keeps the network busy"),
+    };
+    let elements = chunk_bytes / over.element_bytes.max(1);
+    let (ranks, slices) = (over.layout.rails(), slices::number(elements, over.element_bytes, set));
+    match () {
+        () if set > ranks.min(slices) && ranks <= slices => (ranks, "no node has more ranks"),
+        () if set > slices => (slices, "each leads a slice of whole lines, and a chunk has no more"),
+        () => (set, "the setting says so"),
     }
 }
 
@@ -136,10 +160,10 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         topology: None,
     };
     let (segment_bytes, segment_why) = segment(over, inter);
-    let (leaders, leaders_why) = match inter.leaders {
-        Some(leaders) => (leaders.min(layout.rails()), "the setting says so"),
-        None => (1, "one rank a node keeps the network busy"),
-    };
+    let chunk_bytes = bytes.min(segment_bytes);
+    let (leaders, leaders_why) = leaders(over, inter, chunk_bytes);
+    // What leaders have to do at a time.
+    let slice_bytes = chunk_bytes.div_ceil(leaders);
     let splits = inter.splits && over.collective == Collective::Allreduce && form == Form::Hierarchical;
     let shape = Shape {
         collective: over.collective,
@@ -157,12 +181,12 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         ),
         Form::Hierarchical => {
             let collective = if splits { Collective::Reduce } else { over.collective };
-            explain_inter(&question(collective, layout.nodes(), bytes.min(segment_bytes)), inter)
+            explain_inter(&question(collective, layout.nodes(), slice_bytes), inter)
         }
     };
     // The same tree both ways: what goes up and what comes down use each wire in opposite directions (section 5.3.2).
     let same = Inter { algorithm: inter.algorithm.or(Some(selection.plan.algorithm)), ..*inter };
-    let back = explain_inter(&question(Collective::Bcast, layout.nodes(), bytes.min(segment_bytes)), &same).plan;
+    let back = explain_inter(&question(Collective::Bcast, layout.nodes(), slice_bytes), &same).plan;
     let point = |what, value: String, because: &str, change| Point { what, value, because: because.to_owned(), change };
     let mut selection = selection;
     if let Some(algorithm) = selection.points.first_mut().filter(|_| in_order) {
@@ -246,6 +270,48 @@ mod tests {
             };
             assert_eq!(explain(&over, &set).back.algorithm, Algorithm::Tree(Tree::Chain));
         }
+    }
+
+    #[test]
+    fn leaders_are_as_many_as_there_are_ranks_and_lines() {
+        let layout = Layout::new(&[0, 0, 0, 1, 1]);
+        let over = OverNodes {
+            collective: Collective::Allreduce,
+            count: 1,
+            element_bytes: 8,
+            commutative: true,
+            reproducible: false,
+            root: 0,
+            shares_cores: false,
+            wire_mbit_s: None,
+            layout: &layout,
+            topology: None,
+        };
+        let of = |collective, count, set| {
+            let over = OverNodes { collective, count, ..over };
+            let choice = explain(&over, &Inter { leaders: set, ..Inter::default() });
+            let point = choice.points.iter().find(|point| point.what == "leaders");
+            (choice.shape.leaders, point.map_or(String::new(), |point| point.because.clone()), choice.to_string())
+        };
+        let allreduce = |count, set| of(Collective::Allreduce, count, set);
+        assert_eq!(allreduce(1 << 20, None).0, 1);
+        let chunk_bytes = |leaders, segment_bytes| {
+            let set = Inter { leaders, segment_bytes, ..Inter::default() };
+            explain(&OverNodes { count: 1 << 20, ..over }, &set).shape.chunk_bytes >> 10
+        };
+        assert_eq!([chunk_bytes(None, None), chunk_bytes(Some(2), None), chunk_bytes(Some(9), None)], [256, 512, 768]);
+        assert_eq!(chunk_bytes(Some(2), Some(64 << 10)), 64, "what is set is the whole chunk");
+        assert_eq!(allreduce(1 << 20, Some(2)), (2, "the setting says so".into(), "nodes-2/recursive-doubling".into()));
+        assert_eq!(allreduce(1 << 20, Some(3)).1, "the setting says so");
+        assert_eq!(
+            allreduce(1 << 20, Some(4)),
+            (3, "no node has more ranks".into(), "nodes-3/recursive-doubling".into())
+        );
+        let (leaders, because, name) = allreduce(1, Some(2));
+        assert_eq!((leaders, name.as_str()), (1, "nodes/recursive-doubling"));
+        assert!(because.contains("whole lines"), "{because}");
+        assert_eq!((allreduce(32, Some(3)).0, allreduce(33, Some(3)).0), (2, 3));
+        assert_eq!(of(Collective::Bcast, 1 << 20, Some(2)), (1, String::new(), "nodes/chain".into()));
     }
 
     #[test]

@@ -4,12 +4,10 @@ use std::ops::Range;
 
 use reduce_kernels::{Collective, Place};
 
-use super::{Kind, Layout, Shape, Stream, Task, TaskPlan};
+use super::{Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
 
 /// Chunks whose partial results a leader holds at a time in memory of its own.
 const SLOTS: usize = 8;
-/// Slots begin on lines of their own.
-const SLOT_ALIGN: usize = 128;
 
 impl TaskPlan {
     /// The part of `rank` in a collective of `shape` by the ranks of `layout`.
@@ -38,9 +36,10 @@ struct Builder<'a> {
     streams: Vec<(Stream, Vec<usize>)>,
 }
 
-/// A chunk as this rank sees it.
-struct Chunk {
+/// A chunk, or a slice of it, as this rank sees it.
+struct Piece {
     chunk: usize,
+    slice: usize,
     range: Range<usize>,
     rail: usize,
     /// The local rank that leads it here.
@@ -71,33 +70,32 @@ impl<'a> Builder<'a> {
     }
 
     fn chunk(&mut self, chunk: usize) {
-        let Shape { collective, count, leaders, root, .. } = *self.shape;
-        let (layout, node) = (self.layout, self.node);
+        let Shape { collective, count, element_bytes, leaders, root, .. } = *self.shape;
         let from = chunk * self.chunk_count;
-        let rail = match collective {
-            Collective::Allreduce => chunk % leaders.clamp(1, layout.rails()),
-            Collective::Barrier => 0,
-            // The root leads its node.
-            Collective::Bcast | Collective::Reduce => layout.rail_of(root),
-        };
-        let leader = layout.leader(node, rail);
-        let chunk = Chunk {
-            chunk,
-            range: from..(from + self.chunk_count).min(count),
-            rail,
-            leader,
-            leads: leader == layout.local_of(self.rank),
-            in_company: layout.members(node).len() > 1,
-        };
+        let range = from..(from + self.chunk_count).min(count);
+        // The root leads its node.
+        let of_root = self.layout.rail_of(root);
         match collective {
-            Collective::Bcast => self.bcast(&chunk),
-            Collective::Reduce => self.reduce(&chunk),
-            Collective::Allreduce => self.allreduce(&chunk),
-            Collective::Barrier => self.barrier(&chunk),
+            Collective::Bcast => self.bcast(&self.piece((chunk, 0), range, of_root)),
+            Collective::Reduce => self.reduce(&self.piece((chunk, 0), range, of_root)),
+            Collective::Allreduce => {
+                let leaders = leaders.clamp(1, self.layout.rails());
+                let slices = slices::cut(range, element_bytes, leaders).enumerate();
+                let slices: Vec<_> = slices.map(|(slice, range)| self.piece((chunk, slice), range, slice)).collect();
+                self.allreduce(&slices);
+            }
+            Collective::Barrier => self.barrier(&self.piece((chunk, 0), range, 0)),
         }
     }
 
-    fn bcast(&mut self, chunk: &Chunk) {
+    fn piece(&self, (chunk, slice): (usize, usize), range: Range<usize>, rail: usize) -> Piece {
+        let leader = self.layout.leader(self.node, rail);
+        let leads = leader == self.layout.local_of(self.rank);
+        let in_company = self.layout.members(self.node).len() > 1;
+        Piece { chunk, slice, range, rail, leader, leads, in_company }
+    }
+
+    fn bcast(&mut self, chunk: &Piece) {
         let root = self.layout.node_of(self.shape.root);
         let recv = Place::Recv;
         let ib = chunk
@@ -110,7 +108,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn reduce(&mut self, chunk: &Chunk) {
+    fn reduce(&mut self, chunk: &Piece) {
         let is_root = self.rank == self.shape.root;
         let root = self.layout.node_of(self.shape.root);
         let mut from = Place::Send;
@@ -133,31 +131,38 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn allreduce(&mut self, chunk: &Chunk) {
-        let recv = Place::Recv;
-        let mut from = Place::Send;
-        let mut last = None;
-        if chunk.in_company {
-            let to = chunk.leads.then_some(recv);
-            last = Some(self.task(Kind::Sr, chunk, Stream::Up, chunk.leader, Place::Send, to, [None; 2]));
-            from = recv;
-        }
-        if chunk.leads && self.shape.splits {
-            // The same root for both, so that the two take opposite ways.
-            let root = 0;
-            let to = (self.node == root).then_some(recv);
-            let ir = self.task(Kind::Ir, chunk, Stream::Rail(chunk.rail), root, from, to, [last, None]);
-            last = Some(self.task(Kind::Ib, chunk, Stream::Back(chunk.rail), root, recv, Some(recv), [Some(ir), None]));
-        } else if chunk.leads {
-            last = Some(self.task(Kind::Ia, chunk, Stream::Rail(chunk.rail), 0, from, Some(recv), [last, None]));
-        }
-        if chunk.in_company {
+    /// All slices go up and across before the first comes down.
+    fn allreduce(&mut self, slices: &[Piece]) {
+        let across: Vec<Option<usize>> = slices.iter().map(|slice| self.up_and_across(slice)).collect();
+        for (slice, across) in slices.iter().zip(across).filter(|(slice, _)| slice.in_company) {
             // What it sends may be what it receives, so it has to be sent before.
-            self.task(Kind::Sb, chunk, Stream::Down, chunk.leader, recv, Some(recv), [last, None]);
+            self.task(Kind::Sb, slice, Stream::Down, slice.leader, Place::Recv, Some(Place::Recv), [across, None]);
         }
     }
 
-    fn barrier(&mut self, chunk: &Chunk) {
+    /// The last of the slice's tasks of this rank, if it has any.
+    fn up_and_across(&mut self, slice: &Piece) -> Option<usize> {
+        let recv = Place::Recv;
+        let mut from = Place::Send;
+        let mut last = None;
+        if slice.in_company {
+            let to = slice.leads.then_some(recv);
+            last = Some(self.task(Kind::Sr, slice, Stream::Up, slice.leader, Place::Send, to, [None; 2]));
+            from = recv;
+        }
+        if slice.leads && self.shape.splits {
+            // The same root for both, so that the two take opposite ways.
+            let root = 0;
+            let to = (self.node == root).then_some(recv);
+            let ir = self.task(Kind::Ir, slice, Stream::Rail(slice.rail), root, from, to, [last, None]);
+            last = Some(self.task(Kind::Ib, slice, Stream::Back(slice.rail), root, recv, Some(recv), [Some(ir), None]));
+        } else if slice.leads {
+            last = Some(self.task(Kind::Ia, slice, Stream::Rail(slice.rail), 0, from, Some(recv), [last, None]));
+        }
+        last
+    }
+
+    fn barrier(&mut self, chunk: &Piece) {
         let nothing = Place::Scratch(0);
         let mut last = None;
         if chunk.in_company {
@@ -172,7 +177,7 @@ impl<'a> Builder<'a> {
     }
 
     fn slot(&mut self, slot: usize) -> Place {
-        let stride = (self.chunk_count * self.shape.element_bytes).next_multiple_of(SLOT_ALIGN);
+        let stride = (self.chunk_count * self.shape.element_bytes).next_multiple_of(slices::LINE_BYTES);
         self.scratch_bytes = self.scratch_bytes.max((slot + 1) * stride);
         Place::Scratch(slot * stride)
     }
@@ -181,7 +186,7 @@ impl<'a> Builder<'a> {
     fn task(
         &mut self,
         kind: Kind,
-        chunk: &Chunk,
+        piece: &Piece,
         stream: Stream,
         root: usize,
         from: Place,
@@ -189,8 +194,8 @@ impl<'a> Builder<'a> {
         after: [Option<usize>; 2],
     ) -> usize {
         let number = self.tasks.len();
-        let (chunk, range) = (chunk.chunk, chunk.range.clone());
-        self.tasks.push(Task { kind, chunk, range, stream, root, from, to, after });
+        let (chunk, slice, range) = (piece.chunk, piece.slice, piece.range.clone());
+        self.tasks.push(Task { kind, chunk, slice, range, stream, root, from, to, after });
         match self.streams.iter_mut().find(|(known, _)| *known == stream) {
             Some((_, tasks)) => tasks.push(number),
             None => self.streams.push((stream, vec![number])),

@@ -2,11 +2,12 @@
 //! from every rank, in order, and arrives where it should; nobody waits for ever; nothing is overwritten too early.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use proptest::prelude::*;
 use reduce_kernels::{Collective, Place};
 
-use super::{Kind, Layout, Shape, Stream, Task, TaskPlan};
+use super::{Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
 
 /// Whose contributions a value has, in their order.
 type Value = Vec<usize>;
@@ -21,8 +22,11 @@ enum State {
 struct Rank {
     plan: TaskPlan,
     states: Vec<State>,
-    values: BTreeMap<(usize, Place), Value>,
+    values: BTreeMap<At, Value>,
 }
+
+/// A place for a slice of a chunk.
+type At = ((usize, usize), Place);
 
 struct Play<'a> {
     layout: &'a Layout,
@@ -37,18 +41,19 @@ impl<'a> Play<'a> {
             let plan = TaskPlan::new(layout, shape, rank);
             let gives = shape.collective != Collective::Bcast || rank == shape.root;
             let place = if shape.collective == Collective::Bcast || in_place { Place::Recv } else { Place::Send };
-            let values = (0..plan.chunks).filter(|_| gives).map(|chunk| ((chunk, place), vec![rank])).collect();
+            let pieces = pieces(layout, shape);
+            let values = pieces.into_iter().filter(|_| gives).map(|(piece, _)| ((piece, place), vec![rank])).collect();
             Rank { states: vec![State::Waiting; plan.tasks.len()], plan, values }
         };
         Self { layout, shape, in_place, ranks: (0..layout.size()).map(rank).collect() }
     }
 
-    /// Where a place really is, for the chunk: scratch memory is of no chunk.
-    fn real(&self, chunk: usize, place: Place) -> (usize, Place) {
+    /// Where a place of a task really is: scratch memory is of no chunk.
+    fn real(&self, task: &Task, place: Place) -> At {
         match place {
-            Place::Send if self.in_place => (chunk, Place::Recv),
-            Place::Scratch(_) => (0, place),
-            _ => (chunk, place),
+            Place::Send if self.in_place => ((task.chunk, task.slice), Place::Recv),
+            Place::Scratch(_) => ((0, 0), place),
+            _ => ((task.chunk, task.slice), place),
         }
     }
 
@@ -62,8 +67,8 @@ impl<'a> Play<'a> {
             return false;
         }
         let touches = |task: &Task| {
-            let from = (self.real(task.chunk, task.from), false);
-            [Some(from), task.to.map(|to| (self.real(task.chunk, to), true))].into_iter().flatten().collect::<Vec<_>>()
+            let from = (self.real(task, task.from), false);
+            [Some(from), task.to.map(|to| (self.real(task, to), true))].into_iter().flatten().collect::<Vec<_>>()
         };
         // The root of a broadcast only reads.
         let touches = |task: &Task| {
@@ -103,8 +108,8 @@ impl<'a> Play<'a> {
             let undone = tasks.iter().find(|&&task| of.states[task] != State::Done);
             let Some(&undone) = undone.filter(|&&task| of.states[task] == State::Begun) else { return false };
             let theirs = &of.plan.tasks[undone];
-            let same = (theirs.kind, theirs.chunk, theirs.root, &theirs.range);
-            assert_eq!(same, (task.kind, task.chunk, task.root, &task.range), "ranks {rank} and {member} disagree");
+            let same = |task: &Task| (task.kind, task.chunk, task.slice, task.root, task.range.clone());
+            assert_eq!(same(theirs), same(&task), "ranks {rank} and {member} disagree");
             found.push((member, undone));
         }
         self.carry_out(&task, &found);
@@ -120,7 +125,7 @@ impl<'a> Play<'a> {
         }
         let value = |(member, number): (usize, usize)| {
             let theirs = &self.ranks[member].plan.tasks[number];
-            let at = self.real(theirs.chunk, theirs.from);
+            let at = self.real(theirs, theirs.from);
             let value = self.ranks[member].values.get(&at).cloned();
             value.unwrap_or_else(|| panic!("rank {member} gives what it has not: {theirs:?}"))
         };
@@ -133,7 +138,7 @@ impl<'a> Play<'a> {
             let receives = task.kind == Kind::Ia || matches!(task.kind, Kind::Ib | Kind::Sb) || place == task.root;
             assert_eq!(theirs.to.is_some(), receives, "rank {member}: {theirs:?}");
             if let Some(to) = theirs.to {
-                let at = self.real(theirs.chunk, to);
+                let at = self.real(theirs, to);
                 self.ranks[member].values.insert(at, result.clone());
             }
         }
@@ -166,25 +171,28 @@ impl<'a> Play<'a> {
         for (rank, of) in self.ranks.iter().enumerate() {
             let stuck = of.states.iter().position(|state| *state != State::Done);
             assert_eq!(stuck, None, "rank {rank} waits for ever: {:?}", stuck.map(|task| &of.plan.tasks[task]));
-            let covered: usize =
-                of.plan.tasks.iter().filter(|task| task.stream == Stream::Down).map(|t| t.range.len()).sum();
-            assert!(covered == 0 || covered == self.shape.count, "rank {rank} covers {covered} elements");
             let receives = match self.shape.collective {
                 Collective::Barrier => false,
                 Collective::Reduce => rank == self.shape.root,
                 Collective::Bcast | Collective::Allreduce => true,
             };
-            for chunk in (0..of.plan.chunks).filter(|_| receives) {
-                let mut value = of.values.get(&(chunk, Place::Recv)).cloned().unwrap_or_default();
+            for (piece, _) in pieces(self.layout, self.shape).into_iter().filter(|_| receives) {
+                let mut value = of.values.get(&(piece, Place::Recv)).cloned().unwrap_or_default();
                 let wanted =
                     if self.shape.collective == Collective::Bcast { vec![self.shape.root] } else { everybody.clone() };
                 if !self.layout.keeps_order() {
                     value.sort_unstable();
                 }
-                assert_eq!(value, wanted, "chunk {chunk} of rank {rank}");
+                assert_eq!(value, wanted, "chunk and slice {piece:?} of rank {rank}");
             }
         }
     }
+}
+
+/// Chunk and slice of all that tasks of any rank work on, with its elements.
+fn pieces(layout: &Layout, shape: &Shape) -> BTreeMap<(usize, usize), Range<usize>> {
+    let plans = (0..layout.size()).map(|rank| TaskPlan::new(layout, shape, rank));
+    plans.flat_map(|plan| plan.tasks).map(|task| ((task.chunk, task.slice), task.range)).collect()
 }
 
 fn layouts() -> impl Strategy<Value = Layout> {
@@ -203,14 +211,55 @@ proptest! {
         collective in prop::sample::select(Collective::ALL.to_vec()),
         root in 0_usize..12,
         (count, chunk_bytes) in (0_usize..40, 1_usize..80),
+        element_bytes in prop::sample::select(vec![4, 64, 128]),
         leaders in 1_usize..6,
         (splits, in_place) in any::<(bool, bool)>(),
         choices in prop::collection::vec((0_usize..12, 0_usize..6, any::<bool>()), 0..400),
     ) {
         let count = if collective == Collective::Barrier { 0 } else { count };
         let root = if matches!(collective, Collective::Bcast | Collective::Reduce) { root % layout.size() } else { 0 };
-        let shape = Shape { collective, count, element_bytes: 4, chunk_bytes, leaders, splits, root };
+        let chunk_bytes = chunk_bytes * element_bytes / 4;
+        let shape = Shape { collective, count, element_bytes, chunk_bytes, leaders, splits, root };
         Play::new(&layout, &shape, in_place && collective != Collective::Bcast).run(&choices);
+    }
+}
+
+#[test]
+fn every_chunk_of_an_allreduce_has_as_many_slices_as_leaders() {
+    for nodes in [&[0, 0, 0, 1, 1, 1][..], &[0, 0, 0, 1], &[0, 1, 1, 2, 2, 2], &[0, 1]] {
+        let layout = Layout::new(nodes);
+        for (leaders, count) in (1..5).flat_map(|leaders| [1, 2, 7, 64, 150].map(|count| (leaders, count))) {
+            let shape = Shape {
+                collective: Collective::Allreduce,
+                count,
+                element_bytes: slices::LINE_BYTES,
+                chunk_bytes: 64 * slices::LINE_BYTES,
+                leaders,
+                splits: false,
+                root: 0,
+            };
+            let pieces = pieces(&layout, &shape);
+            let mut covered = 0;
+            for range in pieces.values() {
+                assert_eq!((range.start, range.is_empty()), (covered, false), "{nodes:?} {shape:?}");
+                covered = range.end;
+            }
+            assert_eq!(covered, count);
+            let of_first = pieces.keys().filter(|(chunk, _)| *chunk == 0).count();
+            assert_eq!(of_first, leaders.min(layout.rails()).min(count), "{nodes:?} {shape:?}");
+            for rank in 0..layout.size() {
+                let plan = TaskPlan::new(&layout, &shape, rank);
+                for task in &plan.tasks {
+                    let node = layout.node_of(rank);
+                    let leader = layout.leader(node, task.slice);
+                    let right = match task.kind {
+                        Kind::Sr | Kind::Sb => task.root == leader,
+                        _ => task.stream == Stream::Rail(task.slice) && layout.local_of(rank) == leader,
+                    };
+                    assert!(right, "{nodes:?}: rank {rank}: {task:?}");
+                }
+            }
+        }
     }
 }
 

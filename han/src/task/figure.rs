@@ -1,15 +1,34 @@
 //! Plans as figures 5.6 and 5.14 of the dissertation draw them: what each rank has under way in each iteration, if all
 //! played in lock-step. The pipeline does not, but tasks have their names from there: `sbibirsr(3)`.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
 
 use super::{Kind, Layout, Shape, Task, TaskPlan};
 
-/// Chunks that are drawn at either end of a long vector.
+/// Chunks, or slices of chunks, that are drawn at either end of a long vector.
 const ENDS: usize = 6;
 
+/// What tasks work on, by its chunk: all of it, or a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Piece {
+    /// The chunk.
+    pub chunk: usize,
+    /// The slice, where chunks are cut.
+    pub slice: Option<usize>,
+}
+
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.slice {
+            Some(slice) => f.pad(&format!("{}.{slice}", self.chunk)),
+            None => self.chunk.fmt(f),
+        }
+    }
+}
+
 /// For each iteration what a rank does, with the chunk: last work on a chunk first, as in the tasks' names.
-pub type Timetable = Vec<Vec<(Kind, usize)>>;
+pub type Timetable = Vec<Vec<(Kind, Piece)>>;
 
 /// What all ranks do in which iteration, if each iteration does one task of each stream whose needs were met before it.
 #[must_use]
@@ -17,6 +36,8 @@ pub fn timetables(layout: &Layout, shape: &Shape) -> Vec<Timetable> {
     let plans: Vec<TaskPlan> = (0..layout.size()).map(|rank| TaskPlan::new(layout, shape, rank)).collect();
     let mut done: Vec<Vec<bool>> = plans.iter().map(|plan| vec![false; plan.tasks.len()]).collect();
     let mut tables: Vec<Timetable> = vec![Vec::new(); plans.len()];
+    let is_cut = plans.iter().flat_map(|plan| &plan.tasks).any(|task| task.slice > 0);
+    let piece = |task: &Task| Piece { chunk: task.chunk, slice: is_cut.then_some(task.slice) };
     let next = |done: &[Vec<bool>], rank: usize, stream| {
         let plan: &TaskPlan = &plans[rank];
         let (_, tasks) = plan.streams.iter().find(|(known, _)| *known == stream)?;
@@ -36,7 +57,7 @@ pub fn timetables(layout: &Layout, shape: &Shape) -> Vec<Timetable> {
                 if let Some(task) = next(&done, rank, stream)
                     && layout.group(rank, stream).into_iter().all(|member| next(&done, member, stream).is_some())
                 {
-                    row.push((plan.tasks[task].kind, plan.tasks[task].chunk));
+                    row.push((plan.tasks[task].kind, piece(&plan.tasks[task])));
                     now.push((rank, task));
                 }
             }
@@ -51,10 +72,11 @@ pub fn timetables(layout: &Layout, shape: &Shape) -> Vec<Timetable> {
     tables
 }
 
-/// The name of what a rank does in an iteration: `sbib(1)` for `sb` of chunk 0 with `ib` of chunk 1.
+/// The name of what a rank does in an iteration: `sbib(1)` for `sb` of chunk 0 with `ib` of chunk 1, `iasr(0.1)` for `ia` of
+/// the first slice of chunk 0 with `sr` of its second.
 #[must_use]
-pub fn name(row: &[(Kind, usize)]) -> String {
-    let Some(last) = row.iter().map(|(_, chunk)| chunk).max() else { return String::new() };
+pub fn name(row: &[(Kind, Piece)]) -> String {
+    let Some(last) = row.iter().map(|(_, piece)| piece).max() else { return String::new() };
     let kinds: String = row.iter().map(|(kind, _)| kind.to_string()).collect();
     format!("{kinds}({last})")
 }
@@ -80,24 +102,25 @@ pub fn draw(layout: &Layout, shape: &Shape) -> String {
 }
 
 fn draw_one(figure: &mut String, table: &Timetable) {
-    let chunks = table.iter().flatten().map(|(_, chunk)| chunk + 1).max().unwrap_or(0);
+    let pieces: BTreeSet<Piece> = table.iter().flatten().map(|(_, piece)| *piece).collect();
     let is_drawn = |number: usize, of: usize| of <= 2 * ENDS + 1 || number < ENDS || number + ENDS >= of;
-    let columns: Vec<usize> = (0..chunks).filter(|&chunk| is_drawn(chunk, chunks)).collect();
-    let mut line = |head: &str, cell: &dyn Fn(usize) -> String, task: &str| {
+    let columns: Vec<(usize, Piece)> =
+        pieces.iter().copied().enumerate().filter(|&(place, _)| is_drawn(place, pieces.len())).collect();
+    let mut line = |head: &str, cell: &dyn Fn(Piece) -> String, task: &str| {
         let mut text = format!("{head:>9} |");
-        for (place, &chunk) in columns.iter().enumerate() {
-            if place > 0 && chunk > columns[place - 1] + 1 {
+        for (column, &(place, piece)) in columns.iter().enumerate() {
+            if column > 0 && place > columns[column - 1].0 + 1 {
                 text += " ...";
             }
-            let _ = write!(text, " {:>3}", cell(chunk));
+            let _ = write!(text, " {:>3}", cell(piece));
         }
         let _ = writeln!(figure, "{text} | {task}");
     };
-    line("iteration", &|chunk| chunk.to_string(), "task");
+    line("iteration", &|piece| piece.to_string(), "task");
     let mut is_gap = false;
     for (iteration, row) in table.iter().enumerate() {
         if is_drawn(iteration, table.len()) {
-            let cell = |chunk| row.iter().filter(|(_, of)| *of == chunk).map(|(kind, _)| kind.to_string()).collect();
+            let cell = |piece| row.iter().filter(|(_, of)| *of == piece).map(|(kind, _)| kind.to_string()).collect();
             line(&iteration.to_string(), &cell, &name(row));
         } else if !is_gap {
             is_gap = true;
@@ -141,6 +164,21 @@ mod tests {
         assert_eq!(names(Collective::Allreduce, 0), leader);
         let other = ["sr(0)", "sr(1)", "sr(2)", "sbsr(3)", "sbsr(4)", "sbsr(5)", "sb(3)", "sb(4)", "sb(5)"];
         assert_eq!(names(Collective::Allreduce, 1), other);
+    }
+
+    #[test]
+    fn slices_go_up_and_across_one_behind_the_other() {
+        let layout = Layout::new(&[0, 0, 1, 1]);
+        let (collective, leaders) = (Collective::Allreduce, 2);
+        let shape =
+            Shape { collective, count: 64, element_bytes: 8, chunk_bytes: 512, leaders, splits: false, root: 0 };
+        let tables = timetables(&layout, &Shape { count: 32, ..shape });
+        let names = |rank: usize| tables[rank].iter().map(|row| name(row)).collect::<Vec<_>>();
+        assert_eq!(names(0), ["sr(0.0)", "iasr(0.1)", "sb(0.0)", "sb(0.1)"]);
+        assert_eq!(names(1), ["sr(0.0)", "sr(0.1)", "sbia(0.1)", "sb(0.1)"]);
+        let figure = draw(&layout, &Shape { count: 32, ..shape });
+        assert!(figure.contains("iteration | 0.0 0.1 | task"), "{figure}");
+        assert!(draw(&layout, &shape).contains("(0.1)") && !draw(&layout, &shape).contains("(1.0)"));
     }
 
     #[test]

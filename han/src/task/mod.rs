@@ -4,6 +4,9 @@
 //! A vector is cut into chunks. To each belong a reduction on the nodes (`sr`), one across them (`ir`), a broadcast
 //! across them (`ib`) and one on the nodes (`sb`), or some of these; `ia`, an allreduce across, does the work of `ir` and
 //! `ib`. A task is bound by what it needs alone, so that a chunk that is late delays no other one.
+//!
+//! Where an allreduce has several leaders on a node, each chunk is cut into as many slices, and each slice has tasks of its own:
+//! together they are a reduce-scatter on the nodes, allreduces of all slices across them, and an allgather on the nodes.
 
 mod build;
 #[cfg(test)]
@@ -11,6 +14,7 @@ mod check;
 pub mod figure;
 mod layout;
 pub mod simulate;
+pub mod slices;
 
 use std::fmt;
 use std::ops::Range;
@@ -77,7 +81,9 @@ pub struct Task {
     pub kind: Kind,
     /// For which chunk.
     pub chunk: usize,
-    /// The chunk's elements.
+    /// For which slice of it.
+    pub slice: usize,
+    /// The slice's elements.
     pub range: Range<usize>,
     /// Who does it.
     pub stream: Stream,
@@ -94,7 +100,7 @@ pub struct Task {
 /// A rank's part in a collective.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPlan {
-    /// In the order of the chunks, and of the work on a chunk.
+    /// In the order of the chunks, and of the work on a chunk and its slices.
     pub tasks: Vec<Task>,
     /// The tasks of each stream.
     pub streams: Vec<(Stream, Vec<usize>)>,
@@ -115,7 +121,8 @@ pub struct Shape {
     pub element_bytes: usize,
     /// Bytes of a chunk.
     pub chunk_bytes: usize,
-    /// Rails that take turns in leading chunks; used where every leader has what it needs, for allreduce.
+    /// Leaders of each node: an allreduce's chunk is cut into as many slices, one for each, if it has as many lines. A node
+    /// of fewer ranks has some lead several.
     pub leaders: usize,
     /// An allreduce across nodes is a reduction and a broadcast.
     pub splits: bool,

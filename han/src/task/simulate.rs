@@ -31,7 +31,7 @@ pub fn simulate(
     cost: impl FnMut(&Task, usize) -> Result<Cost, String>,
 ) -> Result<Vec<f64>, String> {
     let chunks = (shape.count * shape.element_bytes).div_ceil(shape.chunk_bytes.max(1));
-    let tasks = 2 * layout.size() * chunks;
+    let tasks = 2 * layout.size() * chunks * shape.leaders.clamp(1, layout.rails().max(1));
     if tasks > MOST_TASKS {
         return Err(format!("about {tasks} tasks of all ranks: longer chunks or fewer ranks make fewer"));
     }
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     fn shape(collective: Collective, chunks: usize, splits: bool) -> Shape {
-        Shape { collective, count: 8 * chunks, element_bytes: 8, chunk_bytes: 64, leaders: 1, splits, root: 0 }
+        Shape { collective, count: 8 * chunks, element_bytes: 64, chunk_bytes: 512, leaders: 1, splits, root: 0 }
     }
 
     /// Seconds of a plan whose tasks of each kind take these; `hidden` of a network's are latency.

@@ -6,6 +6,7 @@ use shm_core::Collective;
 use super::heuristics;
 use crate::select::form::Form;
 use crate::select::{Inter, LEAST_CHUNK_BYTES};
+use crate::task::slices;
 
 /// Bytes of an element.
 pub(super) const ELEMENT_BYTES: usize = 4;
@@ -103,10 +104,11 @@ impl Space {
         let candidates = lengths.map(|segment| Candidate { family, segment });
         let is_one = |candidate: &Candidate| {
             let chunk = candidate.segment.unwrap_or(case.bytes);
+            // Each leader has a slice, and pieces are parts of that.
+            let leaders = value(&family, "leaders").unwrap_or(1);
+            let slices = slices::number(chunk / ELEMENT_BYTES, ELEMENT_BYTES, leaders);
             let piece = value(&family, "inter_chunk_bytes");
-            // With one chunk there is one leader, and pieces are parts.
-            (candidate.segment.is_some() || value(&family, "leaders").is_none_or(|leaders| leaders == 1))
-                && piece.is_none_or(|piece| piece < chunk)
+            slices == leaders && piece.is_none_or(|piece| piece < chunk / slices)
         };
         let is_good = |candidate: &Candidate| !by_rules || heuristics::against(self, case, candidate).is_none();
         candidates.filter(is_one).filter(is_good).collect()
@@ -249,6 +251,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn one_chunk_may_have_several_leaders() {
+        let space = space(2, 4, false);
+        let leaders = |bytes| {
+            let case = Case { collective: Collective::Allreduce, bytes };
+            let single = space.candidates(case, false).into_iter().filter(|candidate| candidate.segment.is_none());
+            single.filter_map(|of| value(&of.family, "leaders")).collect::<std::collections::BTreeSet<_>>()
+        };
+        let sets = [128, 256, 512, 4096].map(|bytes| leaders(bytes).into_iter().collect::<Vec<_>>());
+        assert_eq!(sets, [vec![1], vec![1, 2], vec![1, 2, 4], vec![1, 2, 4]]);
     }
 
     #[test]

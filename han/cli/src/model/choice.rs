@@ -53,19 +53,55 @@ pub(super) fn policy_text(policy: Policy) -> String {
 pub(super) enum Way {
     /// By all ranks, by this algorithm.
     Flat(Algorithm),
-    /// On both levels, by tasks, the leaders by this algorithm; what comes back by another one, if that is a task of its own.
-    Tasks(Algorithm, Option<Algorithm>),
+    /// On both levels, by tasks.
+    Tasks(Tasks),
 }
 
-/// What names of the latter begin with.
-const TASKS: &str = "nodes/";
+/// How tasks go across the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tasks {
+    /// Leaders of each node.
+    pub(super) leaders: usize,
+    /// The leaders' algorithm.
+    pub(super) across: Algorithm,
+    /// That of what comes back, if that is a task of its own.
+    pub(super) back: Option<Algorithm>,
+}
+
+/// What their names begin with.
+const TASKS: &str = "nodes";
+
+impl fmt::Display for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.leaders {
+            1 => write!(f, "{TASKS}/{}", self.across)?,
+            leaders => write!(f, "{TASKS}-{leaders}/{}", self.across)?,
+        }
+        self.back.map_or(Ok(()), |back| write!(f, "+{back}"))
+    }
+}
+
+impl Tasks {
+    /// What stands behind `nodes`.
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let algorithm = |name: &str| name.parse::<Algorithm>();
+        let wrong = || format!("`{TASKS}{text}`: expected nodes/A, or nodes-L/A with a number of leaders L from 1 on");
+        let (leaders, names) = text.split_once('/').ok_or_else(wrong)?;
+        let leaders = match leaders.strip_prefix('-') {
+            Some(number) => number.parse().ok().filter(|&leaders| leaders > 0).ok_or_else(wrong)?,
+            None if leaders.is_empty() => 1,
+            None => return Err(wrong()),
+        };
+        let (across, back) = names.split_once('+').map_or((names, None), |(across, back)| (across, Some(back)));
+        Ok(Self { leaders, across: algorithm(across)?, back: back.map(algorithm).transpose()? })
+    }
+}
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flat(algorithm) => algorithm.fmt(f),
-            Self::Tasks(across, None) => write!(f, "{TASKS}{across}"),
-            Self::Tasks(across, Some(back)) => write!(f, "{TASKS}{across}+{back}"),
+            Self::Tasks(tasks) => tasks.fmt(f),
         }
     }
 }
@@ -74,12 +110,10 @@ impl FromStr for Way {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Self, String> {
-        let algorithm = |name: &str| name.parse::<Algorithm>();
-        let Some(across) = name.strip_prefix(TASKS) else { return Ok(Self::Flat(algorithm(name)?)) };
-        Ok(match across.split_once('+') {
-            None => Self::Tasks(algorithm(across)?, None),
-            Some((across, back)) => Self::Tasks(algorithm(across)?, Some(algorithm(back)?)),
-        })
+        match name.strip_prefix(TASKS) {
+            Some(tasks) => Tasks::parse(tasks).map(Self::Tasks),
+            None => name.parse().map(Self::Flat),
+        }
     }
 }
 
@@ -104,8 +138,25 @@ pub(super) fn ways(collective: Collective, names: &[String]) -> Result<Vec<Way>>
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ways_lead_back() {
+        for name in ["ring", "leaders-2", "nodes/ring", "nodes-2/ring", "nodes/chain+binary", "nodes-16/chain+binary"] {
+            assert_eq!(name.parse::<Way>().unwrap().to_string(), name);
+        }
+        for (name, why) in [
+            ("nodes", "nodes-L/A"),
+            ("nodes-0/ring", "nodes-L/A"),
+            ("nodes-2", "nodes-L/A"),
+            ("nodes2/ring", "nodes-L/A"),
+        ] {
+            let error = name.parse::<Way>().unwrap_err();
+            assert!(error.contains(why), "{name}: {error}");
+        }
+    }
 
     #[test]
     fn policies_lead_back() {

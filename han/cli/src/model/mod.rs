@@ -48,8 +48,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "B[,..]", value_parser = Sizes::parse, default_value = "8")]
     #[arg(default_value_if("validate", ArgPredicate::IsPresent, "4M"))]
     bytes: Sizes,
-    /// Algorithms, by name [default: all that do this]; nodes/A for the tasks of both levels with A among leaders, nodes/A+B
-    /// for an allreduce whose ir is done by A and whose ib by B
+    /// Algorithms, by name [default: all that do this]; nodes/A for the tasks of both levels with A among leaders, nodes-L/A
+    /// with L leaders on each node, nodes/A+B for an allreduce whose ir is done by A and whose ib by B
     #[arg(long, value_name = "A[,..]", value_delimiter = ',')]
     algorithm: Vec<String>,
     /// Parameters of the machine: a file, or blue-waters, lassen or generic
@@ -213,8 +213,9 @@ fn rows(args: &Args, machine: &Machine, ways: &[Way]) -> Result<Vec<Row>> {
                         let prediction = model::simulate(machine, &case).map_err(|error| error.to_string());
                         (prediction, terms.and_then(|terms| Equation::of(&case, &terms)))
                     }
-                    Way::Tasks(across, back) => {
-                        (tasks::simulate(machine, &case(args, across, shape, bytes)?, back, args.segment), None)
+                    Way::Tasks(tasks) => {
+                        let case = case(args, tasks.across, shape, bytes)?;
+                        (tasks::simulate(machine, &case, tasks, args.segment), None)
                     }
                 };
                 rows.push(Row { nodes, ppn, bytes, algorithm: way.to_string(), outcome, equation, ratio: None });

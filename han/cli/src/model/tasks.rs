@@ -5,24 +5,25 @@ use std::collections::HashMap;
 use han::select::Inter;
 use han::select::form::{self, OverNodes};
 use han::task::simulate::{self as play, Cost};
-use han::task::{Kind, Layout, Shape, Task};
+use han::task::{Kind, Layout, Shape, Stream, Task, slices};
 use net_fabric::algorithm::{Algorithm, Collective, Tree};
 use net_fabric::model::{self, Case, Prediction};
 use net_fabric::transport::simulated::{self, Machine};
 
-/// The case on both levels, its algorithm that of the leaders; with `back` an allreduce across nodes is a reduction and a
-/// broadcast. On a node ranks go by a binomial tree.
-pub(super) fn simulate(
-    machine: &Machine,
-    case: &Case,
-    back: Option<Algorithm>,
-    segment: usize,
-) -> Result<Prediction, String> {
+use super::choice::Tasks;
+
+/// The case on both levels, its algorithm that of the leaders. On a node ranks go by a binomial tree. Leaders of a node share
+/// its door to the network, each slice by each other's side.
+pub(super) fn simulate(machine: &Machine, case: &Case, tasks: Tasks, segment: usize) -> Result<Prediction, String> {
+    let back = tasks.back;
     let (nodes, ranks) = (case.layout.nodes, case.layout.ranks());
     let places: Vec<usize> = (0..ranks).map(|rank| case.layout.node(rank)).collect();
     let layout = Layout::new(&places);
-    let shape = shape(case, back, segment, &layout)?;
+    let shape = shape(case, tasks, segment, &layout)?;
     let element_bytes = shape.element_bytes;
+    let slices = slices(&shape, ranks / nodes);
+    let door = machine.injection_bytes_per_s.map(|whole| whole / f64::from(slices));
+    let across = Machine { injection_bytes_per_s: door, ..machine.clone() };
     let mut messages = 0;
     let mut known: HashMap<(Kind, usize, usize, usize), (Cost, u64)> = HashMap::new();
     let cost = |task: &Task, members: usize| {
@@ -34,6 +35,7 @@ pub(super) fn simulate(
                 let part = part(case, back, task.kind, (nodes, members))?;
                 let part = Case { root: task.root, bytes, ..part };
                 let take = |bytes| {
+                    let machine = if is_in_memory(task) { machine } else { &across };
                     let prediction = model::simulate(machine, &Case { bytes, ..part });
                     prediction.map_err(|error| format!("{}: {error}", task.kind))
                 };
@@ -51,7 +53,8 @@ pub(super) fn simulate(
 }
 
 /// What a job's tasks would be that was told to take these algorithms among its leaders, or why it would take others.
-fn shape(case: &Case, back: Option<Algorithm>, segment: usize, layout: &Layout) -> Result<Shape, String> {
+fn shape(case: &Case, tasks: Tasks, segment: usize, layout: &Layout) -> Result<Shape, String> {
+    let back = tasks.back;
     let element_bytes = if case.bytes.is_multiple_of(8) { 8 } else { 1 };
     let over = OverNodes {
         collective: case.collective,
@@ -65,7 +68,7 @@ fn shape(case: &Case, back: Option<Algorithm>, segment: usize, layout: &Layout) 
         layout,
         topology: None,
     };
-    let choice = form::explain(&over, &settings(case.algorithm, back, segment.max(element_bytes))?);
+    let choice = form::explain(&over, &settings(tasks, segment.max(element_bytes))?);
     let asked = (case.algorithm, back.unwrap_or(choice.back.algorithm));
     if (choice.inter.algorithm, choice.back.algorithm) == asked {
         return Ok(Shape { splits: back.is_some(), ..choice.shape });
@@ -78,9 +81,11 @@ fn shape(case: &Case, back: Option<Algorithm>, segment: usize, layout: &Layout) 
 }
 
 /// What a job would be told.
-fn settings(across: Algorithm, back: Option<Algorithm>, segment: usize) -> Result<Inter, String> {
+fn settings(tasks: Tasks, segment: usize) -> Result<Inter, String> {
+    let Tasks { across, back, leaders } = tasks;
     let mut settings = Inter { segment_bytes: Some(segment), ..Inter::default() };
     settings.set("nodes_form", "hierarchical")?;
+    settings.set("leaders", &leaders.to_string())?;
     let Some(back) = back else {
         settings.set("inter_algorithm", &across.to_string())?;
         return Ok(settings);
@@ -89,6 +94,18 @@ fn settings(across: Algorithm, back: Option<Algorithm>, segment: usize) -> Resul
     settings.set("inter_reduce_algorithm", &across.to_string())?;
     settings.set("inter_bcast_algorithm", &back.to_string())?;
     Ok(settings)
+}
+
+/// How many leaders of a node are at work on a chunk.
+fn slices(shape: &Shape, ranks_per_node: usize) -> u32 {
+    let chunk = shape.count.min(shape.chunk_bytes / shape.element_bytes);
+    let is_cut = shape.collective == Collective::Allreduce;
+    let leaders = if is_cut { shape.leaders.min(ranks_per_node) } else { 1 };
+    u32::try_from(slices::number(chunk, shape.element_bytes, leaders)).unwrap_or(u32::MAX)
+}
+
+fn is_in_memory(task: &Task) -> bool {
+    matches!(task.stream, Stream::Up | Stream::Down)
 }
 
 /// The part of `kind` in the case: on one node of so many ranks, or among so many leaders.

@@ -79,6 +79,19 @@ fn allreduces_that_know_nodes_agree_with_the_model_on_any_number_of_them() {
 }
 
 #[test]
+fn every_leader_of_a_node_has_a_slice() {
+    for (shape, set) in [
+        (["4", "2"], "leaders=2"),
+        (["8", "2"], "leaders=4,inter_allreduce_algorithm=rabenseifner"),
+        // Leaders of the small node have two rails each, or all of them.
+        (["7", "2"], "leaders=4"),
+        (["5", "4"], "leaders=2,segment_bytes=4096,inter_allreduce_algorithm=ir+ib"),
+    ] {
+        check("short-model", shape, None, set);
+    }
+}
+
+#[test]
 fn trees_of_all_ranks_know_the_sockets_of_all_nodes() {
     let hello = program("hello");
     let job = Job::new(&[&options(&["8", "2"], None)[..], &["--", &hello]].concat());

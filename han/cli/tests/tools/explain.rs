@@ -53,6 +53,15 @@ fn explain_takes_settings_as_bench_does() {
             .unwrap()
             .contains("nodes/rabenseifner")
     );
+    let two = ["allreduce", "1M", "-n", "8", "--nodes", "2", "--plan", "--set", "leaders=2"];
+    let two = explain(&two).unwrap();
+    for expected in
+        ["on both levels: nodes-2/", "leaders is 2: the setting says so", "iteration | 0.0 0.1 1.0", "sbiasr(1.0)"]
+    {
+        assert!(two.contains(expected), "{expected}: {two}");
+    }
+    let short = explain(&["allreduce", "8", "-n", "8", "--nodes", "2", "--set", "leaders=2"]).unwrap();
+    assert!(short.contains("leaders is 1: each leads a slice of whole lines"), "{short}");
     assert!(explain(&["bcast", "8", "--set", "chunk=1"]).unwrap_err().contains("valid keys are "));
     assert!(explain(&["bcast", "8", "--set", "chunk"]).unwrap_err().contains("a setting is KEY=VALUE"));
 }
