@@ -275,7 +275,8 @@ mod tests {
         for (variables, expected) in [
             (("HAN_LOG", "loud"), "error, warn, info, debug"),
             (("HAN_REPRODUCIBLE", "yes"), "0, 1"),
-            (("HAN_WATCHDOG", "-3"), "0 or more"),
+            (("HAN_WATCHDOG", "-3"), "0 to 1e9"),
+            (("HAN_WATCHDOG", "1e300"), "0 to 1e9"),
             (("HAN_SET", "chunk=1"), "chunk_bytes"),
             (("HAN_SET", "chunk=1"), "inter_algorithm"),
             (("HAN_SET", "chunk=1"), "trace_spans"),

@@ -4,10 +4,11 @@
 use strsim::osa_distance;
 
 /// All variables that the library and what belongs to it read.
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 18] = [
     "HAN_LOG",
     "HAN_MPI",
     "HAN_MPI_AFTER",
+    "HAN_MPI_GPU",
     "HAN_MPI_PASS",
     "HAN_MPI_REPORT",
     "HAN_PROVIDER",

@@ -106,7 +106,6 @@ lengthy! {
     MPI_Comm_spawn_multiple PMPI_Comm_spawn_multiple (a b c d e f g h i);
     MPI_Comm_free PMPI_Comm_free (a);
     MPI_Comm_disconnect PMPI_Comm_disconnect (a);
-    MPI_Session_finalize PMPI_Session_finalize (a);
     MPI_Comm_join PMPI_Comm_join (a b);
     // Messages.
     MPI_Sendrecv_replace PMPI_Sendrecv_replace (a b c d e f g h i);

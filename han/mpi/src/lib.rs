@@ -33,6 +33,7 @@ mod operator;
 mod packed;
 mod pending;
 mod persistent;
+mod presence;
 mod process;
 mod progress;
 mod real;

@@ -1,8 +1,8 @@
 //! The beginning and the end of MPI in a program, and of this library.
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
-use std::env;
 use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use han::{Config, Context, Exchange};
@@ -16,11 +16,13 @@ use crate::error::Errors;
 use crate::exchange::Members;
 use crate::export::export;
 use crate::gate;
+use crate::lengthy::wait_in;
 use crate::operator::Operators;
+use crate::presence::{self, Part, Presence};
 use crate::process::{Ours, Process};
 use crate::progress::Progress;
 use crate::real::{Real, SUCCESS, library_version, real};
-use crate::report::Report;
+use crate::report::{self, Report};
 use crate::request::Requests;
 use crate::rules::Rules;
 
@@ -38,17 +40,30 @@ export! {
     }
 
     fn MPI_Finalize, PMPI_Finalize() {
-        if let Some(process) = gate::close() {
-            end(process);
+        match gate::close() {
+            Some(process) => end(process),
+            None => report::say_none(),
         }
         // SAFETY: the program asks for it.
         unsafe { (real().finalize)() }
     }
+
+    fn MPI_Session_finalize, PMPI_Session_finalize(session: *mut Word) {
+        if !BEGUN.load(Ordering::Relaxed) && Part::own() != Part::Off && presence::is_first() {
+            report::none("a program of MPI sessions alone has no MPI_COMM_WORLD");
+            report::say_none();
+        }
+        wait_in!(c"PMPI_Session_finalize", (session => *mut Word))
+    }
 }
+
+/// MPI has been initialised.
+static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// What follows a successful initialisation of MPI; a library may do it by another of its functions that comes here.
 fn begin(code: c_int) -> c_int {
-    if code == SUCCESS && !gate::is_open() && env::var_os("HAN_MPI").is_none_or(|value| value != "0") {
+    // Relaxed, here and below: MPI allows no other call at the same time.
+    if code == SUCCESS && !BEGUN.swap(true, Ordering::Relaxed) {
         start(Abi::detect(real()));
     }
     code
@@ -58,8 +73,22 @@ fn begin(code: c_int) -> c_int {
 fn start(abi: Abi) {
     let (comm, thread_multiple) = (abi.comm_world, abi.thread_multiple);
     let Some(world) = World::find(&abi) else { return };
+    let leave = |why: &str| {
+        if world.rank == 0 {
+            say(&format!("libhan_mpi: all collectives are left to the MPI: {why}"));
+            report::none("all collectives are left to the MPI");
+        }
+    };
     if world.size == 1 {
+        if Part::own() != Part::Off {
+            report::none("one rank has nobody to communicate with");
+        }
         return;
+    }
+    match presence::meet(comm, world.byte, world.rank, world.size) {
+        Ok(Presence::All) => {}
+        Ok(Presence::Off) => return,
+        Ok(Presence::Refused(why)) | Err(why) => return leave(&why),
     }
     // SAFETY: MPI is initialised, and there is room for a number.
     let level = Real::number(|level| unsafe { (real().query_thread)(level) });
@@ -67,8 +96,7 @@ fn start(abi: Abi) {
     let joined = join(abi, &world, config, rules);
     match world.succeed(joined.as_ref().map(|_| ()).map_err(Clone::clone)).and(joined) {
         Ok(process) => gate::open(process, level == Some(thread_multiple)),
-        Err(why) if world.rank == 0 => say(&format!("libhan_mpi: all collectives are left to the MPI: {why}")),
-        Err(_) => {}
+        Err(why) => leave(&why),
     }
 }
 

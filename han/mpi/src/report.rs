@@ -1,10 +1,13 @@
 //! `HAN_MPI_REPORT=1`: what became of the program's collectives, in a table at the end.
 
 use std::cell::Cell;
+use std::env;
 use std::fmt::Write;
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use han::Exchange;
+use shm_core::say;
 
 use crate::rules::Why;
 
@@ -20,6 +23,24 @@ pub(crate) enum Collective {
 impl Collective {
     pub(crate) const ALL: [(Self, &'static str); 4] =
         [(Self::Barrier, "barrier"), (Self::Bcast, "bcast"), (Self::Reduce, "reduce"), (Self::Allreduce, "allreduce")];
+}
+
+/// Why there will be no table, where one is wanted.
+static NONE: OnceLock<&str> = OnceLock::new();
+
+/// There will be no table, for a reason that is said at the end if one is wanted.
+pub(crate) fn none(why: &'static str) {
+    if env::var_os("HAN_MPI_REPORT").is_some_and(|value| value == "1") {
+        NONE.get_or_init(|| why);
+    }
+}
+
+/// Says that there is no table, and why, if one is wanted; once.
+pub(crate) fn say_none() {
+    static SAID: Once = Once::new();
+    if let Some(why) = NONE.get() {
+        SAID.call_once(|| say(&format!("libhan_mpi: no report: {why}")));
+    }
 }
 
 /// Numbers of one rank.

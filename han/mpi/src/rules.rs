@@ -96,7 +96,7 @@ struct Rule {
 pub(crate) type Passed = [Vec<RangeInclusive<usize>>; Collective::ALL.len()];
 
 impl Rules {
-    /// Reads `HAN_MPI_AFTER`, `HAN_MPI_PASS` and `HAN_MPI_REPORT`.
+    /// Reads `HAN_MPI_AFTER`, `HAN_MPI_PASS` and `HAN_MPI_REPORT`, and looks at `HAN_MPI_GPU`.
     pub(crate) fn from_environment() -> Result<Self, String> {
         let variable = |name| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let rules = Self::read(variable("HAN_MPI_AFTER").as_deref(), variable("HAN_MPI_PASS").as_deref())?;
@@ -105,7 +105,10 @@ impl Rules {
             Some("1") => true,
             Some(other) => return Err(format!("HAN_MPI_REPORT={other}: expected 0 or 1")),
         };
-        Ok(Self { report, ..rules })
+        match variable("HAN_MPI_GPU").as_deref() {
+            None | Some("" | "0") => Ok(Self { report, ..rules }),
+            Some(other) => Err(format!("HAN_MPI_GPU={other}: expected 0")),
+        }
     }
 
     fn read(after: Option<&str>, pass: Option<&str>) -> Result<Self, String> {

@@ -12,7 +12,7 @@ use crate::abi::Word;
 use crate::completion::until;
 use crate::deputy;
 use crate::export::export;
-use crate::real::{SUCCESS, theirs};
+use crate::real::{SUCCESS, real, theirs};
 use crate::request;
 
 type Input = *const c_void;
@@ -37,6 +37,16 @@ fn wait(mut request: Word, status: Status) -> c_int {
 fn wait_for(request: Word) -> c_int {
     let mut ignored = Ignored { _bytes: [0; 256] };
     wait(request, (&raw mut ignored).cast())
+}
+
+/// Tests such a request once; the error code if it has failed.
+pub(crate) fn has_ended(request: &mut Word) -> Result<bool, c_int> {
+    let (mut ignored, mut flag) = (Ignored { _bytes: [0; 256] }, 0);
+    // SAFETY: as in `wait`.
+    match unsafe { (real().test)(request, &raw mut flag, (&raw mut ignored).cast()) } {
+        SUCCESS => Ok(flag != 0),
+        code => Err(code),
+    }
 }
 
 /// A receive that was posted for a call and is not waited for: unless it is [taken](Self::take), it is given up, as when the

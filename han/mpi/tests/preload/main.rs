@@ -134,6 +134,7 @@ fn wrong_settings_end_the_program_with_the_valid_ones() {
         ("HAN_MPI_PASS", "bcats", "all, barrier, bcast, reduce, allreduce"),
         ("HAN_MPI_AFTER", "soon", "HAN_MPI_AFTER=soon"),
         ("HAN_MPI_REPORT", "yes", "expected 0 or 1"),
+        ("HAN_MPI_GPU", "1", "HAN_MPI_GPU=1: expected 0"),
         ("HAN_SET", "chunk=1", "chunk_bytes"),
     ] {
         let text = Run::of(&program, 2).with(name, value).fails();
@@ -146,6 +147,42 @@ fn switched_off_it_does_nothing() {
     let program = compile("collectives.c", &[]);
     let text = Run::of(&program, 2).with("HAN_MPI", "0").with("HAN_MPI_REPORT", "1").passes().text;
     assert!(!text.contains("han:"), "{text}");
+}
+
+#[test]
+fn switched_off_on_one_rank_all_ranks_go_on_without_it() {
+    let program = compile("collectives.c", &[]);
+    let text = Run::of(&program, 3).first("HAN_MPI", "0").with("HAN_MPI_REPORT", "1").passes().text;
+    assert!(text.contains("left to the MPI: rank 0: HAN_MPI=0") && text.contains("no report: all"), "{text}");
+}
+
+#[test]
+fn ranks_without_the_library_are_named() {
+    let program = compile("collectives.c", &[]);
+    let run = Run::of(&program, 2).partly().with("HAN_WATCHDOG", "2").with("MPIEXEC_TIMEOUT", "15");
+    let text = run.fails();
+    assert!(text.contains("rank 0 has waited") && text.contains("this library: rank 1 (pid "), "{text}");
+}
+
+#[test]
+fn programs_with_memory_of_gpus_are_left_to_the_mpi() {
+    let program = compile("collectives.c", &[]);
+    let cuda = compile("libcuda.so.c", &["-shared", "-fPIC"]);
+    let run = || Run::of(&program, 2).before(&cuda).with("HAN_MPI_REPORT", "1");
+    let text = run().passes().text;
+    assert!(text.contains("rank 0: libcuda.so is loaded") && text.contains("no report: all"), "{text}");
+    let report = run().with("HAN_MPI_GPU", "0").passes();
+    assert!(report.line("bcast").taken > 0, "{}", report.text);
+}
+
+#[test]
+fn where_there_is_no_report_a_line_says_so() {
+    let program = compile("collectives.c", &[]);
+    let text = Run::of(&program, 1).with("HAN_MPI_REPORT", "1").passes().text;
+    assert!(text.contains("no report: one rank has nobody"), "{text}");
+    let program = compile("sessions.c", &[]);
+    let text = Run::of(&program, 1).with("HAN_MPI_REPORT", "1").passes().text;
+    assert!(text.contains("no report: a program of MPI sessions alone"), "{text}");
 }
 
 #[test]

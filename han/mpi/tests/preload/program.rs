@@ -60,13 +60,23 @@ pub(crate) struct Run {
     library: Option<PathBuf>,
     before: Option<PathBuf>,
     argument: Option<String>,
+    /// A variable of rank 0 alone.
+    first: Option<[String; 2]>,
 }
 
 impl Run {
     pub(crate) fn of(program: &Path, ranks: usize) -> Self {
         let mut command = Command::new("mpiexec.hydra");
         command.env("MPIEXEC_TIMEOUT", TIMEOUT_SECONDS);
-        Self { command, program: program.into(), ranks, library: Some(library()), before: None, argument: None }
+        Self {
+            command,
+            program: program.into(),
+            ranks,
+            library: Some(library()),
+            before: None,
+            argument: None,
+            first: None,
+        }
     }
 
     pub(crate) fn with(mut self, variable: &str, value: &str) -> Self {
@@ -76,6 +86,17 @@ impl Run {
 
     pub(crate) fn alone(self) -> Self {
         Self { library: None, ..self }
+    }
+
+    /// With a variable that only rank 0 has.
+    pub(crate) fn first(self, variable: &str, value: &str) -> Self {
+        Self { first: Some([variable.to_owned(), value.to_owned()]), ..self }
+    }
+
+    /// With the library on rank 0 alone.
+    pub(crate) fn partly(self) -> Self {
+        let path = library().display().to_string();
+        self.alone().first("LD_PRELOAD", &path)
     }
 
     /// With one of the test's own between the library and the MPI.
@@ -88,13 +109,17 @@ impl Run {
     }
 
     fn output(mut self) -> (String, bool) {
-        self.command.args(["-n", &self.ranks.to_string()]);
         let libraries: Vec<String> =
             self.library.iter().chain(&self.before).map(|path| path.display().to_string()).collect();
         if !libraries.is_empty() {
             self.command.args(["-genv", "LD_PRELOAD", &libraries.join(":")]);
         }
-        self.command.arg(&self.program).args(&self.argument);
+        let mut ranks = self.ranks;
+        if let Some([variable, value]) = &self.first {
+            self.command.args(["-n", "1", "-env", variable, value]).arg(&self.program).args(&self.argument).arg(":");
+            ranks -= 1;
+        }
+        self.command.args(["-n", &ranks.to_string()]).arg(&self.program).args(&self.argument);
         output(&mut self.command)
     }
 
