@@ -3,6 +3,7 @@
 //! A tool that is missing fails these tests with a hint at `make deps`. Other MPIs: `make check-mpi`.
 #![allow(clippy::unwrap_used)]
 
+mod nonlocal;
 mod program;
 
 use program::{Run, compile};
