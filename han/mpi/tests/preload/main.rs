@@ -110,6 +110,7 @@ fn wrong_settings_end_the_program_with_the_valid_ones() {
         ("HAN_MPI_PASS", "bcats", "all, barrier, bcast, reduce, allreduce"),
         ("HAN_MPI_AFTER", "soon", "HAN_MPI_AFTER=soon"),
         ("HAN_MPI_REPORT", "yes", "expected 0 or 1"),
+        ("HAN_MPI", "no", "HAN_MPI=no: expected 0 or 1"),
         ("HAN_SET", "chunk=1", "chunk_bytes"),
     ] {
         let text = Run::of(&program, 2).with(name, value).fails();
