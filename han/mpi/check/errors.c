@@ -66,6 +66,18 @@ static void doubtful(void) {
     good_call();
 }
 
+/* Operators that are for windows alone, and what is no operator at all; Open MPI takes it for one. The errors are the
+ * communicator's matter. */
+static void no_operators(MPI_Comm comm) {
+    int a[4] = {1, 2, 3, 4}, b[4] = {0};
+    MPI_Request request = MPI_REQUEST_NULL;
+    TRY(MPI_Allreduce(a, b, 1, MPI_INT, MPI_NO_OP, comm));
+    TRY(MPI_Allreduce(a, b, 1, MPI_INT, MPI_REPLACE, comm));
+    TRY(MPI_Reduce(a, b, 1, MPI_INT, MPI_REPLACE, 0, comm));
+    TRY(MPI_Iallreduce(a, b, 1, MPI_INT, MPI_REPLACE, comm, &request));
+    if (!is("Open MPI")) TRY(MPI_Allreduce(a, b, 1, MPI_INT, (MPI_Op)MPI_INT, comm));
+}
+
 static void non_blocking(void) {
     int a[4] = {1, 2, 3, 4}, b[4] = {0};
     MPI_Request request = MPI_REQUEST_NULL;
@@ -116,12 +128,20 @@ int main(int argc, char **argv) {
     TRY(MPI_Bcast(&value, 1, MPI_INT, ranks, copied));
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
     TRY(MPI_Bcast(&value, 1, MPI_DATATYPE_NULL, 0, copied));
+    no_operators(copied);
     /* A handle of another kind; Open MPI takes it for what it is given as. */
     if (!is("Open MPI")) TRY(MPI_Bcast(&value, 1, (MPI_Datatype)MPI_COMM_WORLD, 0, copied));
 #if HAS_PERSISTENT
     persistent(copied);
 #endif
     MPI_Comm_free(&copied);
+    /* What is no communicator is one error, of MPI_COMM_WORLD or MPI_COMM_SELF. */
+    MPI_Errhandler again;
+    MPI_Comm_create_errhandler(handler, &again);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, again);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, again);
+    MPI_Errhandler_free(&again);
+    if (!is("Open MPI")) TRY(MPI_Barrier((MPI_Comm)MPI_INT));
     good_call();
     return finish();
 }

@@ -125,6 +125,37 @@ static void large(void) {
 }
 #endif
 
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+/* Buffered messages that are longer than the MPI sends on its own: emptying the buffer waits for who receives them. */
+enum { BUFFERED = 300000 };
+
+static void buffered(int way) {
+    static int sent[BUFFERED], received[BUFFERED];
+    int next_one = next(), bytes = (int)sizeof sent + MPI_BSEND_OVERHEAD;
+    void *buffer, *back;
+    if (rank == 0) {
+        int size;
+        buffer = malloc((size_t)bytes);
+        if (way < 2) MPI_Buffer_attach(buffer, bytes);
+        else MPI_Comm_attach_buffer(MPI_COMM_WORLD, buffer, bytes);
+        MPI_Bsend(sent, BUFFERED, MPI_INT, next_one, 8, MPI_COMM_WORLD);
+        if (way == 0) MPI_Buffer_flush();
+        if (way == 2) MPI_Comm_flush_buffer(MPI_COMM_WORLD);
+        if (way < 2) MPI_Buffer_detach(&back, &size);
+        else MPI_Comm_detach_buffer(MPI_COMM_WORLD, &back, &size);
+        expect(back == buffer && size == bytes, "a buffer of %d bytes comes back", size);
+        free(buffer);
+    } else if (rank == 1) {
+        MPI_Recv(received, BUFFERED, MPI_INT, 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+}
+
+static void flush(void) { buffered(0); }
+static void detach(void) { buffered(1); }
+static void flush_own(void) { buffered(2); }
+static void detach_own(void) { buffered(3); }
+#endif
+
 /* ---- who is in the collective when ---------------------------------------------------------------- */
 
 static void begin(MPI_Comm comm, MPI_Request *request) {
@@ -163,6 +194,10 @@ int main(int argc, char **argv) {
         {"sendrecv", exchange, 0},
 #if HAS_LARGE_COUNTS
         {"large", large, 0},
+#endif
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+        {"flush", flush, 1}, {"detach", detach, 1}, {"flush of a communicator", flush_own, 1},
+        {"detach of a communicator", detach_own, 1},
 #endif
     };
     start(&argc, &argv);

@@ -163,13 +163,14 @@ impl Reduction {
     /// One whose operator the MPI library applies.
     #[inline(never)]
     fn applied(process: &Process, count: usize, handle: Word, layout: Layout, op: Word) -> Result<Self, Why> {
-        if let Some(operator) = process.operators.predefined(op)
-            && !layout.is_reduced_by(operator)
-        {
-            return Err(Why::Operator);
-        }
-        if !process.operators.is_any(op) {
-            return Err(Why::Arguments);
+        match process.operators.predefined(op) {
+            Some(operator) if layout.is_reduced_by(operator) => {}
+            Some(_) => return Err(Why::Operator),
+            // What is no operator of collectives, the MPI reports.
+            None if !process.operators.may_be_made(op) || process.datatypes.is_predefined(op) => {
+                return Err(Why::Arguments);
+            }
+            None => {}
         }
         let datatype = layout.unit(handle).ok_or(Why::Datatype)?;
         if count > isize::MAX as usize / datatype.size() {

@@ -111,7 +111,10 @@ impl Communicators {
 
     /// Looks at a communicator for the first time.
     fn enter(&self, process: &Process, handle: Word) -> Result<Rc<Entry>, Why> {
-        if handle == process.abi.comm_null {
+        if handle == process.abi.comm_null
+            || !process.abi.flavour.may_be_communicator(handle)
+            || process.datatypes.is_predefined(handle)
+        {
             return Err(Why::Arguments);
         }
         let group = Group::of(handle).ok_or(Why::Arguments)?;

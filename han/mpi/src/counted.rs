@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::cell::RefCell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
 
 use crate::abi::{Flavour, Word};
@@ -224,21 +224,33 @@ counted! {
     MPI_File_write_at_all_c PMPI_File_write_at_all_c MPI_File_write_at_all (file at b n t status) On::File(file), [n];
 }
 
-export! {
-    fn MPI_Buffer_detach_c, PMPI_Buffer_detach_c(address: *mut c_void, size: *mut i64) {
-        type Detach<T> = unsafe extern "C-unwind" fn(*mut c_void, *mut T) -> c_int;
-        if let Some(real) = perhaps!(c"PMPI_Buffer_detach_c", Detach<i64>) {
-            // SAFETY: the arguments are the program's own.
-            return deputy::during(|| unsafe { real(address, size) });
+/// Those that store a size where their last argument says.
+macro_rules! detaching {
+    ($($name:ident $profiled:ident $older:ident ($($argument:ident)*) $on:expr;)*) => {export! {$(
+        fn $name, $profiled($($argument: Word,)* size: *mut i64) {
+            type Real<T> = unsafe extern "C-unwind" fn($($argument: Word,)* *mut T) -> c_int;
+            let name = real::name(concat!(stringify!($profiled), "\0"));
+            if let Some(real) = perhaps!(name, Real<i64>) {
+                // SAFETY: the arguments are the program's own.
+                return deputy::during(|| unsafe { real($($argument,)* size) });
+            }
+            let Some(older) = perhaps!(real::name(concat!("P", stringify!($older), "\0")), Real<c_int>) else {
+                return $on.lacks(name);
+            };
+            let mut bytes: c_int = 0;
+            // SAFETY: as above, and there is room for a number.
+            let code = deputy::during(|| unsafe { older($($argument,)* &raw mut bytes) });
+            if code == SUCCESS {
+                // SAFETY: the program gives room for a number.
+                unsafe { size.write(bytes.into()) };
+            }
+            code
         }
-        let mut bytes: c_int = 0;
-        let older = theirs!(c"PMPI_Buffer_detach", Detach<c_int>);
-        // SAFETY: as above, and there is room for a number.
-        let code = deputy::during(|| unsafe { older(address, &raw mut bytes) });
-        if code == SUCCESS {
-            // SAFETY: the program gives room for a number.
-            unsafe { size.write(bytes.into()) };
-        }
-        code
-    }
+    )*}};
+}
+
+detaching! {
+    MPI_Buffer_detach_c PMPI_Buffer_detach_c MPI_Buffer_detach (buffer) On::Nothing;
+    MPI_Comm_detach_buffer_c PMPI_Comm_detach_buffer_c MPI_Comm_detach_buffer (comm buffer) On::Comm(comm);
+    MPI_Session_detach_buffer_c PMPI_Session_detach_buffer_c MPI_Session_detach_buffer (session buffer) On::Nothing;
 }

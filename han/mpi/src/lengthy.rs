@@ -107,10 +107,18 @@ lengthy! {
     MPI_Comm_free PMPI_Comm_free (a);
     MPI_Comm_disconnect PMPI_Comm_disconnect (a);
     MPI_Comm_join PMPI_Comm_join (a b);
+    MPI_Comm_set_info PMPI_Comm_set_info (a b);
+    MPI_Cart_map PMPI_Cart_map (a b c d e);
+    MPI_Graph_map PMPI_Graph_map (a b c d e);
     // Messages.
     MPI_Sendrecv_replace PMPI_Sendrecv_replace (a b c d e f g h i);
     MPI_Mrecv PMPI_Mrecv (a b c d e);
     MPI_Buffer_detach PMPI_Buffer_detach (a b);
+    MPI_Buffer_flush PMPI_Buffer_flush ();
+    MPI_Comm_detach_buffer PMPI_Comm_detach_buffer (a b c);
+    MPI_Comm_flush_buffer PMPI_Comm_flush_buffer (a);
+    MPI_Session_detach_buffer PMPI_Session_detach_buffer (a b c);
+    MPI_Session_flush_buffer PMPI_Session_flush_buffer (a);
     // Collectives that are not taken.
     MPI_Reduce_scatter PMPI_Reduce_scatter (a b c d e f);
     MPI_Reduce_scatter_block PMPI_Reduce_scatter_block (a b c d e f);
@@ -130,7 +138,27 @@ lengthy! {
     MPI_Alltoallw PMPI_Alltoallw (a b c d e f g h i);
     MPI_Neighbor_alltoallv PMPI_Neighbor_alltoallv (a b c d e f g h i);
     MPI_Neighbor_alltoallw PMPI_Neighbor_alltoallw (a b c d e f g h i);
+    // The same, made to be started: making one may wait, too.
+    MPI_Scan_init PMPI_Scan_init (a b c d e f g h);
+    MPI_Exscan_init PMPI_Exscan_init (a b c d e f g h);
+    MPI_Reduce_scatter_init PMPI_Reduce_scatter_init (a b c d e f g h);
+    MPI_Reduce_scatter_block_init PMPI_Reduce_scatter_block_init (a b c d e f g h);
+    MPI_Allgather_init PMPI_Allgather_init (a b c d e f g h i);
+    MPI_Alltoall_init PMPI_Alltoall_init (a b c d e f g h i);
+    MPI_Neighbor_allgather_init PMPI_Neighbor_allgather_init (a b c d e f g h i);
+    MPI_Neighbor_alltoall_init PMPI_Neighbor_alltoall_init (a b c d e f g h i);
+    MPI_Gather_init PMPI_Gather_init (a b c d e f g h i j);
+    MPI_Scatter_init PMPI_Scatter_init (a b c d e f g h i j);
+    MPI_Allgatherv_init PMPI_Allgatherv_init (a b c d e f g h i j);
+    MPI_Neighbor_allgatherv_init PMPI_Neighbor_allgatherv_init (a b c d e f g h i j);
+    MPI_Gatherv_init PMPI_Gatherv_init (a b c d e f g h i j k);
+    MPI_Scatterv_init PMPI_Scatterv_init (a b c d e f g h i j k);
+    MPI_Alltoallv_init PMPI_Alltoallv_init (a b c d e f g h i j k);
+    MPI_Alltoallw_init PMPI_Alltoallw_init (a b c d e f g h i j k);
+    MPI_Neighbor_alltoallv_init PMPI_Neighbor_alltoallv_init (a b c d e f g h i j k);
+    MPI_Neighbor_alltoallw_init PMPI_Neighbor_alltoallw_init (a b c d e f g h i j k);
     // Windows.
+    MPI_Win_set_info PMPI_Win_set_info (a b);
     MPI_Win_free PMPI_Win_free (a);
     MPI_Win_complete PMPI_Win_complete (a);
     MPI_Win_wait PMPI_Win_wait (a);

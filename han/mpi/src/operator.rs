@@ -10,20 +10,22 @@ use std::ffi::{c_int, c_void};
 use han::{Operator, UserOperator};
 use shm_core::say;
 
-use crate::abi::{Abi, Word};
+use crate::abi::{Abi, Flavour, Word};
 use crate::datatype::Table;
 use crate::real::{Real, SUCCESS, real};
 
 /// The predefined operators by their handles.
 pub(crate) struct Operators {
     known: Table<Operator>,
-    /// `MPI_OP_NULL`.
-    null: Word,
+    flavour: Flavour,
+    /// `MPI_OP_NULL`, and those that are for windows only.
+    none: Vec<Word>,
 }
 
 impl Operators {
     pub(crate) fn new(abi: &Abi) -> Self {
-        Self { known: Table::new(abi.operators.iter().copied()), null: abi.op_null }
+        let none = [&abi.no_operators[..], &[abi.op_null]].concat();
+        Self { known: Table::new(abi.operators.iter().copied()), flavour: abi.flavour, none }
     }
 
     /// The predefined operator of a handle.
@@ -32,9 +34,9 @@ impl Operators {
         self.known.get(handle).copied()
     }
 
-    /// Whether the handle can be an operator.
-    pub(crate) fn is_any(&self, handle: Word) -> bool {
-        handle != self.null
+    /// Whether the handle can be an operator of the program's own.
+    pub(crate) fn may_be_made(&self, handle: Word) -> bool {
+        self.flavour.may_be_made_operator(handle) && !self.none.contains(&handle)
     }
 }
 

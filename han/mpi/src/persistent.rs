@@ -8,10 +8,11 @@ use std::ffi::{c_int, c_void};
 
 use crate::abi::Word;
 use crate::arguments::{self, Prepared, Vectors};
+use crate::deputy;
 use crate::export::export;
 use crate::gate;
 use crate::nonblocking::allow_later;
-use crate::older::{at_once, call};
+use crate::older::call;
 use crate::packed::Held;
 use crate::process::{Ours, Process};
 use crate::report::Collective;
@@ -56,7 +57,7 @@ export! {
     fn MPI_Barrier_init, PMPI_Barrier_init(comm: Word, info: Word, request: *mut Word) {
         match make(Collective::Barrier, comm, request, |_, _| Ok(Prepared::barrier())) {
             Some(code) => code,
-            None => call!(at_once, c"PMPI_Barrier_init", c"PMPI_Barrier_init", comm, 0, (
+            None => call!(deputy::during, c"PMPI_Barrier_init", c"PMPI_Barrier_init", comm, 0, (
 comm => Word, info => Word, request => *mut Word
 )),
         }
@@ -78,7 +79,7 @@ macro_rules! persistent {
             };
             match make(Collective::Bcast, comm, request, prepare) {
                 Some(code) => code,
-                None => call!(at_once, $rbcast, $obcast, comm, i64::from(count), (
+                None => call!(deputy::during, $rbcast, $obcast, comm, i64::from(count), (
 buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm => Word, info => Word, request => *mut Word
 )),
             }
@@ -92,7 +93,7 @@ buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm =>
             let prepare = move |process: &Process, ours: &Ours| arguments::reduce(process, ours, vectors, root);
             match make(Collective::Reduce, comm, request, prepare) {
                 Some(code) => code,
-                None => call!(at_once, $rreduce, $oreduce, comm, i64::from(count), (
+                None => call!(deputy::during, $rreduce, $oreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
  root => c_int, comm => Word, info => Word, request => *mut Word
 )),
@@ -106,7 +107,7 @@ send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, o
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
             match make(Collective::Allreduce, comm, request, move |process, _| arguments::allreduce(process, vectors)) {
                 Some(code) => code,
-                None => call!(at_once, $rallreduce, $oallreduce, comm, i64::from(count), (
+                None => call!(deputy::during, $rallreduce, $oallreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
  comm => Word, info => Word, request => *mut Word
 )),

@@ -96,15 +96,18 @@ struct Rule {
 pub(crate) type Passed = [Vec<RangeInclusive<usize>>; Collective::ALL.len()];
 
 impl Rules {
-    /// Reads `HAN_MPI_AFTER`, `HAN_MPI_PASS` and `HAN_MPI_REPORT`, and looks at `HAN_MPI_GPU`.
+    /// Reads `HAN_MPI_AFTER`, `HAN_MPI_PASS`, `HAN_MPI_REPORT` and `HAN_MPI`, and looks at `HAN_MPI_GPU`.
     pub(crate) fn from_environment() -> Result<Self, String> {
-        let variable = |name| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        let variable = |name: &str| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         let rules = Self::read(variable("HAN_MPI_AFTER").as_deref(), variable("HAN_MPI_PASS").as_deref())?;
-        let report = match variable("HAN_MPI_REPORT").as_deref() {
-            None | Some("" | "0") => false,
-            Some("1") => true,
-            Some(other) => return Err(format!("HAN_MPI_REPORT={other}: expected 0 or 1")),
+        let is_set = |name: &str| match variable(name).as_deref() {
+            None | Some("" | "0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(other) => Err(format!("{name}={other}: expected 0 or 1")),
         };
+        let report = is_set("HAN_MPI_REPORT")?;
+        // With `0` nobody comes here.
+        is_set("HAN_MPI")?;
         match variable("HAN_MPI_GPU").as_deref() {
             None | Some("" | "0") => Ok(Self { report, ..rules }),
             Some(other) => Err(format!("HAN_MPI_GPU={other}: expected 0")),

@@ -88,6 +88,8 @@ pub(crate) struct Abi {
     pub(crate) combiners_f90: RangeInclusive<c_int>,
     pub(crate) datatypes: Vec<(Word, Kind)>,
     pub(crate) operators: Vec<(Word, Operator)>,
+    /// Predefined operators that no collective has, where handles do not say that they are predefined.
+    pub(crate) no_operators: Vec<Word>,
 }
 
 /// What an `MPI_Status` looks like.
@@ -126,6 +128,26 @@ impl Flavour {
             Self::OpenMpi => handle != 0,
             // Predefined ones are numbers of ten bits, the first of which datatypes have for themselves.
             Self::Standard => handle >> 9 == 1 || handle >> 12 != 0,
+        }
+    }
+
+    /// Whether a handle may be that of a communicator; the error of another is the call's alone.
+    pub(crate) fn may_be_communicator(self, handle: Word) -> bool {
+        match self {
+            Self::Mpich => handle >> 30 != 0 && handle >> 26 & 0xf == 1,
+            Self::OpenMpi => handle != 0,
+            // Predefined are `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
+            Self::Standard => matches!(handle, 0x101 | 0x102) || handle >> 12 != 0,
+        }
+    }
+
+    /// Whether a handle may be that of an operator that the program has made.
+    pub(crate) fn may_be_made_operator(self, handle: Word) -> bool {
+        match self {
+            // The upper one of the first two bits is set in handles of made objects.
+            Self::Mpich => handle >> 31 != 0 && handle >> 26 & 0xf == 6,
+            Self::OpenMpi => handle != 0,
+            Self::Standard => handle >> 12 != 0,
         }
     }
 
@@ -183,6 +205,18 @@ mod tests {
             assert!(made.into_iter().all(may));
             assert!(abi.operators.iter().all(|&(handle, _)| !may(handle)));
             assert!(![0, abi.comm_world, abi.comm_null].into_iter().any(may));
+        }
+    }
+
+    #[test]
+    fn handles_of_communicators_and_operators_look_like_it() {
+        for (abi, comm, op) in [(mpich::abi(), 0x8400_0000, 0x9800_0000), (standard::abi(), 0x1000, 0x7f00_1234_5670)] {
+            let is_comm = |handle| abi.flavour.may_be_communicator(handle);
+            let is_op = |handle| abi.flavour.may_be_made_operator(handle);
+            assert!([abi.comm_world, abi.comm_self, comm].into_iter().all(is_comm) && is_op(op));
+            assert!(![0, abi.comm_null, abi.byte, abi.op_null].into_iter().any(is_comm));
+            assert!(![0, abi.comm_null, abi.byte, abi.op_null].into_iter().any(is_op));
+            assert!(!abi.operators.iter().any(|&(handle, _)| is_op(handle)));
         }
     }
 }

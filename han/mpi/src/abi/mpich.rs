@@ -22,6 +22,7 @@ pub(super) fn abi() -> Abi {
         combiners_f90: 15..=17,
         datatypes: DATATYPES.to_vec(),
         operators: OPERATORS.to_vec(),
+        no_operators: Vec::new(),
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) fn abi() -> Abi {
         combiners_f90: 14..=16,
         datatypes: addresses(DATATYPES),
         operators: addresses(OPERATORS),
+        no_operators: [c"ompi_mpi_op_replace", c"ompi_mpi_op_no_op"].into_iter().filter_map(variable).collect(),
     }
 }
 

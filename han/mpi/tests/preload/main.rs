@@ -3,6 +3,7 @@
 //! A tool that is missing fails these tests with a hint at `make deps`. Other MPIs: `make check-mpi`.
 #![allow(clippy::unwrap_used)]
 
+mod nonlocal;
 mod program;
 
 use program::{Run, compile};
@@ -135,6 +136,7 @@ fn wrong_settings_end_the_program_with_the_valid_ones() {
         ("HAN_MPI_AFTER", "soon", "HAN_MPI_AFTER=soon"),
         ("HAN_MPI_REPORT", "yes", "expected 0 or 1"),
         ("HAN_MPI_GPU", "1", "HAN_MPI_GPU=1: expected 0"),
+        ("HAN_MPI", "no", "HAN_MPI=no: expected 0 or 1"),
         ("HAN_SET", "chunk=1", "chunk_bytes"),
     ] {
         let text = Run::of(&program, 2).with(name, value).fails();

@@ -27,7 +27,7 @@ pub(crate) fn compile_with(compiler: &str, file: &str, flags: &[&str]) -> PathBu
 }
 
 /// The library, which Cargo has built for these tests.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let release = test.parent().and_then(Path::parent).unwrap();
     let library = release.join("libhan_mpi.so");
