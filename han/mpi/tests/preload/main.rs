@@ -81,6 +81,15 @@ fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
 }
 
 #[test]
+fn elements_that_cannot_be_packed_are_an_error() {
+    let behind = compile("nopack.c", &["-shared", "-fPIC"]);
+    let program = compile("unpackable.c", &[]);
+    for ranks in [2, 3] {
+        Run::of(&program, ranks).behind(&behind).passes();
+    }
+}
+
+#[test]
 fn rules_leave_calls_to_the_mpi() {
     let program = compile("collectives.c", &[]);
     let rules = "bcast, reduce:bytes=100.., barrier:ranks=3.., allreduce:mpi=intel";

@@ -58,6 +58,8 @@ pub(crate) struct Run {
     program: PathBuf,
     ranks: usize,
     library: Option<PathBuf>,
+    /// Another library behind it.
+    behind: Option<PathBuf>,
     argument: Option<String>,
 }
 
@@ -65,7 +67,7 @@ impl Run {
     pub(crate) fn of(program: &Path, ranks: usize) -> Self {
         let mut command = Command::new("mpiexec.hydra");
         command.env("MPIEXEC_TIMEOUT", TIMEOUT_SECONDS);
-        Self { command, program: program.into(), ranks, library: Some(library()), argument: None }
+        Self { command, program: program.into(), ranks, library: Some(library()), behind: None, argument: None }
     }
 
     pub(crate) fn with(mut self, variable: &str, value: &str) -> Self {
@@ -77,6 +79,10 @@ impl Run {
         Self { library: None, ..self }
     }
 
+    pub(crate) fn behind(self, library: &Path) -> Self {
+        Self { behind: Some(library.into()), ..self }
+    }
+
     pub(crate) fn argument(self, argument: &str) -> Self {
         Self { argument: Some(argument.to_owned()), ..self }
     }
@@ -84,7 +90,8 @@ impl Run {
     fn output(mut self) -> (String, bool) {
         self.command.args(["-n", &self.ranks.to_string()]);
         if let Some(library) = &self.library {
-            self.command.args(["-genv", "LD_PRELOAD"]).arg(library);
+            let behind = self.behind.as_ref().map_or_else(String::new, |behind| format!(":{}", behind.display()));
+            self.command.args(["-genv", "LD_PRELOAD"]).arg(format!("{}{behind}", library.display()));
         }
         self.command.arg(&self.program).args(&self.argument);
         output(&mut self.command)
