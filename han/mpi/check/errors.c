@@ -66,6 +66,24 @@ static void doubtful(void) {
     good_call();
 }
 
+/* Datatypes that are not committed. */
+static void uncommitted(MPI_Comm comm) {
+    int a[8] = {0};
+    MPI_Datatype pair, gaps;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Type_contiguous(2, MPI_INT, &pair);
+    MPI_Type_vector(2, 1, 2, MPI_INT, &gaps);
+    TRY(MPI_Bcast(a, 1, pair, 0, comm));
+    TRY(MPI_Bcast(a, 1, gaps, 0, comm));
+    TRY(MPI_Ibcast(a, 1, pair, 0, comm, &request));
+    MPI_Type_commit(&pair);
+    MPI_Type_commit(&gaps);
+    TRY(MPI_Bcast(a, 1, pair, 0, comm));
+    TRY(MPI_Bcast(a, 1, gaps, 0, comm));
+    MPI_Type_free(&pair);
+    MPI_Type_free(&gaps);
+}
+
 /* Operators that are for windows alone, and what is no operator at all; Open MPI takes it for one. The errors are the
  * communicator's matter. */
 static void no_operators(MPI_Comm comm) {
@@ -129,6 +147,7 @@ int main(int argc, char **argv) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
     TRY(MPI_Bcast(&value, 1, MPI_DATATYPE_NULL, 0, copied));
     no_operators(copied);
+    uncommitted(copied);
     /* A handle of another kind; Open MPI takes it for what it is given as. */
     if (!is("Open MPI")) TRY(MPI_Bcast(&value, 1, (MPI_Datatype)MPI_COMM_WORLD, 0, copied));
 #if HAS_PERSISTENT

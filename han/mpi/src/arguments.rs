@@ -92,7 +92,7 @@ pub(crate) fn bcast(
     }
     if !layout.is_contiguous {
         let is_root = root == ours.communicator.rank();
-        let mut packed = Packed::new(buffer, count, layout.size, datatype, ours.handle, is_root);
+        let mut packed = Packed::new(buffer, count, layout.size, datatype, process.requests.silent, is_root);
         // SAFETY: the copy has that many bytes, and is kept until the call has completed.
         let call = unsafe { Call::bcast_raw(packed.address(), bytes, Datatype::Byte, root) };
         return Ok(Prepared { call, kept: Kept::Packed(packed) });

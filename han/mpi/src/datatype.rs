@@ -52,6 +52,8 @@ pub(crate) struct Datatypes {
     flavour: Flavour,
     /// `MPI_DATATYPE_NULL`.
     null: Word,
+    /// A communicator that returns errors.
+    silent: Word,
     derived: Derived,
 }
 
@@ -62,10 +64,10 @@ struct Predefined {
 }
 
 impl Datatypes {
-    pub(crate) fn new(abi: &Abi) -> Self {
+    pub(crate) fn new(abi: &Abi, silent: Word) -> Self {
         let entry = |&(handle, kind): &(Word, Kind)| (handle, Predefined { kind, layout: OnceCell::new() });
         let known = Table::new(abi.datatypes.iter().map(entry));
-        Self { known, flavour: abi.flavour, null: abi.datatype_null, derived: Derived::new(abi) }
+        Self { known, flavour: abi.flavour, null: abi.datatype_null, silent, derived: Derived::new(abi) }
     }
 
     /// Whether it is one of the MPI's own, which nobody can free.
@@ -87,10 +89,10 @@ impl Datatypes {
 impl Datatypes {
     /// The layout of a datatype that the program has made.
     fn derived(&self, handle: Word) -> Option<Layout> {
-        let size = size(handle)?;
-        let is_contiguous = self.derived.is_contiguous(handle, |predefined| {
+        let is_contiguous = self.derived.is_contiguous(handle, self.silent, |predefined| {
             self.known.contains(predefined) && self.layout(predefined).is_some_and(|layout| layout.is_contiguous)
-        });
+        })?;
+        let size = size(handle)?;
         Some(Layout { size, is_contiguous, kernels: None, kind: None })
     }
 }

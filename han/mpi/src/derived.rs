@@ -10,6 +10,7 @@ use std::ops::RangeInclusive;
 use std::ptr;
 
 use crate::abi::{Abi, Word};
+use crate::packed::is_committed;
 use crate::real::{Real, SUCCESS, real};
 
 /// What is known of derived datatypes.
@@ -42,20 +43,29 @@ impl Derived {
         Self { keyval, combiner_named: abi.combiner_named, combiners_f90: abi.combiners_f90.clone() }
     }
 
-    /// Whether the elements of a derived datatype are repetitions of a predefined one that `is_contiguous`.
-    pub(crate) fn is_contiguous(&self, handle: Word, is_contiguous: impl Fn(Word) -> bool) -> bool {
-        let Some(keyval) = self.keyval else { return false };
+    /// Whether the elements of a derived datatype are repetitions of a predefined one that `is_contiguous`; `None` if it is
+    /// not committed.
+    pub(crate) fn is_contiguous(
+        &self,
+        handle: Word,
+        silent: Word,
+        is_contiguous: impl Fn(Word) -> bool,
+    ) -> Option<bool> {
+        let Some(keyval) = self.keyval else { return is_committed(handle, silent).then_some(false) };
         let (mut known, mut found): (*mut c_void, c_int) = (ptr::null_mut(), 0);
         // SAFETY: the handle is the program's, and there is room for both answers.
         let code = unsafe { (real().type_get_attr)(handle, keyval, (&raw mut known).cast(), &raw mut found) };
         if code == SUCCESS && found != 0 {
-            return known.addr() == IS_CONTIGUOUS;
+            return Some(known.addr() == IS_CONTIGUOUS);
+        }
+        if !is_committed(handle, silent) {
+            return None;
         }
         let repeats = self.repeats(handle, &is_contiguous);
         let value = ptr::without_provenance_mut(if repeats { IS_CONTIGUOUS } else { HAS_GAPS });
         // SAFETY: the value is a number, not an address. If it cannot be kept, it is found again next time.
         unsafe { (real().type_set_attr)(handle, keyval, value) };
-        repeats
+        Some(repeats)
     }
 
     fn repeats(&self, handle: Word, is_contiguous: &impl Fn(Word) -> bool) -> bool {

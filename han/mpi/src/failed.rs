@@ -18,7 +18,29 @@ pub(crate) struct Failed {
     pub(crate) handle: Word,
     /// The program's communicator.
     pub(crate) comm: Word,
-    pub(crate) error: han::Error,
+    pub(crate) cause: Cause,
+}
+
+/// Why it has failed.
+pub(crate) enum Cause {
+    Han(han::Error),
+    /// The MPI could not pack or unpack.
+    Mpi(c_int),
+}
+
+impl Cause {
+    /// That of the MPI's code, if it is one.
+    pub(crate) fn of(code: c_int) -> Option<Self> {
+        (code != SUCCESS).then_some(Self::Mpi(code))
+    }
+
+    /// The code to return for it.
+    fn code(&self, process: &Process) -> c_int {
+        match self {
+            Self::Han(error) => process.errors.describe(error),
+            Self::Mpi(code) => *code,
+        }
+    }
 }
 
 /// Requests that are about to be tested; none where no collective among them can have failed when they are complete.
@@ -52,7 +74,7 @@ impl Tested {
     pub(crate) fn one(&self, index: c_int) -> c_int {
         let code = gate::inside(|process| {
             let failed = self.take(process, index)?;
-            Some(process.errors.hand(failed.comm, process.errors.describe(&failed.error)))
+            Some(process.errors.hand(failed.comm, failed.cause.code(process)))
         });
         code.flatten().unwrap_or(SUCCESS)
     }
@@ -62,11 +84,11 @@ impl Tested {
         let code = gate::inside(|process| {
             let failed: Vec<_> = indices.map(|index| self.take(process, index)).collect();
             let first = failed.iter().flatten().next()?;
-            let code = process.errors.describe(&first.error);
             for (place, failed) in failed.iter().enumerate() {
                 if let Some(error) = process.abi.status.error_in(statuses, place) {
+                    let code = failed.as_ref().map_or(SUCCESS, |failed| failed.cause.code(process));
                     // SAFETY: the program's array has room for the status of each request that is complete.
-                    unsafe { error.write(if failed.is_some() { code } else { SUCCESS }) };
+                    unsafe { error.write(code) };
                 }
             }
             Some(process.errors.hand(first.comm, process.abi.err_in_status))

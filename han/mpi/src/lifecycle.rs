@@ -174,10 +174,11 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Pro
     context.meanwhile(move || meanwhile.look());
     let (communicator, mpi) = (context.world().clone(), library_version());
     let passed = rules.of(world.size, context.node_count() > 1, &mpi);
+    let requests = Requests::new(&abi)?;
     Ok(Process {
-        requests: Requests::new(&abi)?,
         communicators: Communicators::new(Ours { handle: world.comm, communicator, passed })?,
-        datatypes: Datatypes::new(&abi),
+        datatypes: Datatypes::new(&abi, requests.silent),
+        requests,
         operators: Operators::new(&abi),
         errors: Errors::new(&abi),
         report: rules.report.then(Report::default),

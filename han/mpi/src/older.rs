@@ -12,7 +12,7 @@ use crate::gate;
 use crate::real::{SUCCESS, perhaps, real};
 
 /// `MPI_ERR_COUNT`, in every binary interface.
-const ERR_COUNT: c_int = 2;
+pub(crate) const ERR_COUNT: c_int = 2;
 
 /// Whose error handler hears of an error.
 #[derive(Clone, Copy)]

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use crate::abi::Word;
+use crate::older::ERR_COUNT;
 use crate::real::{SUCCESS, real, theirs};
 
 /// A vector of elements and its copy without gaps.
@@ -13,8 +14,11 @@ pub(crate) struct Packed {
     elements: *mut u8,
     count: usize,
     datatype: Word,
-    comm: Word,
+    /// One that returns errors, and that the program does not know.
+    silent: Word,
     is_root: bool,
+    /// What packing has returned.
+    code: c_int,
     /// The datatype, if it is not the program's own.
     held: Option<Held>,
 }
@@ -85,16 +89,32 @@ pub(crate) fn can_pack(bytes: usize) -> bool {
     bytes <= c_int::MAX as usize || (real().pack_c.is_some() && real().unpack_c.is_some())
 }
 
+/// Whether the library takes elements of a datatype: it does not before that is committed. Nothing is packed.
+pub(crate) fn is_committed(datatype: Word, silent: Word) -> bool {
+    let (from, mut to, mut position) = ([0_u8; 1], [0_u8; 1], 0);
+    let (from, to) = (from.as_ptr().cast(), to.as_mut_ptr().cast());
+    // SAFETY: the handle is a datatype, and no elements are read or written; `silent` returns errors.
+    unsafe { (real().pack)(from, 0, datatype, to, 1, &raw mut position, silent) == SUCCESS }
+}
+
 impl Packed {
-    /// The copy of `count` elements of `size` bytes of data, filled at the root.
-    pub(crate) fn new(elements: *mut u8, count: usize, size: usize, datatype: Word, comm: Word, is_root: bool) -> Self {
+    /// The copy of `count` elements of `size` bytes of data, filled at the root. A root whose elements cannot be packed
+    /// broadcasts all the same, since others wait for it; [`finish`](Self::finish) tells.
+    pub(crate) fn new(
+        elements: *mut u8,
+        count: usize,
+        size: usize,
+        datatype: Word,
+        silent: Word,
+        is_root: bool,
+    ) -> Self {
         let copy = vec![0; count * size];
-        let mut packed = Self { copy, elements, count, datatype, comm, is_root, held: None };
+        let mut packed = Self { copy, elements, count, datatype, silent, is_root, code: SUCCESS, held: None };
         if elements.is_null() {
             packed.leave_bottom();
         }
         if is_root {
-            packed.pack();
+            packed.code = packed.pack();
         }
         packed
     }
@@ -109,9 +129,8 @@ impl Packed {
         }
     }
 
-    /// Makes it last for longer than the program keeps datatype and communicator; `comm` is one that stays.
-    pub(crate) fn outlive(&mut self, comm: Word) {
-        self.comm = comm;
+    /// Makes it last for longer than the program keeps the datatype.
+    pub(crate) fn outlive(&mut self) {
         if self.held.is_some() {
             return;
         }
@@ -124,40 +143,43 @@ impl Packed {
         self.copy.as_mut_ptr()
     }
 
-    /// Puts what has come into the elements; not at the root.
-    pub(crate) fn finish(&mut self) {
-        if !self.is_root {
-            self.unpack();
-        }
+    /// Puts what has come into the elements, off the root; the code of the error if it or packing has failed, of which
+    /// nobody has heard.
+    pub(crate) fn finish(&self) -> c_int {
+        if self.is_root { self.code } else { self.unpack() }
     }
 
-    /// Fills the copy; if that is an error, the MPI has reported it.
-    fn pack(&mut self) {
-        let Self { elements, count, datatype, comm, .. } = *self;
+    /// Fills the copy; gives the MPI's code.
+    fn pack(&mut self) -> c_int {
+        let Self { elements, count, datatype, silent, .. } = *self;
         let (elements, copy, bytes) = (elements.cast_const().cast(), self.copy.as_mut_ptr().cast(), self.copy.len());
         if let Some(pack) = real().pack_c {
             let mut position = 0;
             // SAFETY: the MPI caller vouches for the elements, and the copy has the bytes of their data.
-            unsafe { pack(elements, count as i64, datatype, copy, bytes as i64, &raw mut position, comm) };
+            unsafe { pack(elements, count as i64, datatype, copy, bytes as i64, &raw mut position, silent) }
         } else if let (Ok(count), Ok(bytes)) = (c_int::try_from(count), c_int::try_from(bytes)) {
             let mut position = 0;
             // SAFETY: as above.
-            unsafe { (real().pack)(elements, count, datatype, copy, bytes, &raw mut position, comm) };
+            unsafe { (real().pack)(elements, count, datatype, copy, bytes, &raw mut position, silent) }
+        } else {
+            ERR_COUNT
         }
     }
 
     /// Fills the elements, likewise.
-    fn unpack(&self) {
-        let Self { elements, count, datatype, comm, .. } = *self;
+    fn unpack(&self) -> c_int {
+        let Self { elements, count, datatype, silent, .. } = *self;
         let (elements, copy, bytes) = (elements.cast(), self.copy.as_ptr().cast(), self.copy.len());
         if let Some(unpack) = real().unpack_c {
             let mut position = 0;
             // SAFETY: as above.
-            unsafe { unpack(copy, bytes as i64, &raw mut position, elements, count as i64, datatype, comm) };
+            unsafe { unpack(copy, bytes as i64, &raw mut position, elements, count as i64, datatype, silent) }
         } else if let (Ok(count), Ok(bytes)) = (c_int::try_from(count), c_int::try_from(bytes)) {
             let mut position = 0;
             // SAFETY: as above.
-            unsafe { (real().unpack)(copy, bytes, &raw mut position, elements, count, datatype, comm) };
+            unsafe { (real().unpack)(copy, bytes, &raw mut position, elements, count, datatype, silent) }
+        } else {
+            ERR_COUNT
         }
     }
 }

@@ -98,10 +98,10 @@ impl Process {
         let outcome =
             if gate::is_multiple() { self.run_beside_others(ours, call) } else { ours.communicator.run(&call) };
         match (outcome, kept) {
-            (Ok(()), Kept::Packed(mut packed)) => {
-                packed.finish();
-                SUCCESS
-            }
+            (Ok(()), Kept::Packed(packed)) => match packed.finish() {
+                SUCCESS => SUCCESS,
+                code => self.errors.hand(ours.handle, code),
+            },
             (Ok(()), _) => SUCCESS,
             (Err(error), _) => self.errors.raise(ours.handle, &error),
         }

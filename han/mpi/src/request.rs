@@ -21,7 +21,7 @@ use std::time::Instant;
 use crate::abi::{Abi, Flavour, Word};
 use crate::arguments::{Kept, Prepared};
 use crate::deputy;
-use crate::failed::Failed;
+use crate::failed::{Cause, Failed};
 use crate::gate;
 use crate::pending::{Pending, Queues, Receive};
 use crate::process::{Ours, Process};
@@ -67,8 +67,8 @@ pub(crate) struct Requests {
     pending: RefCell<Queues>,
     failed: RefCell<Vec<Failed>>,
     persistent: RefCell<HashMap<Word, Rc<Persistent>>>,
-    /// A duplicate of `MPI_COMM_SELF`.
-    silent: Word,
+    /// A duplicate of `MPI_COMM_SELF` that returns errors.
+    pub(crate) silent: Word,
     byte: Word,
     flavour: Flavour,
     /// Tags that were used and are free again, and the first that was never used.
@@ -101,7 +101,10 @@ impl Requests {
     pub(crate) fn new(abi: &Abi) -> Result<Self, String> {
         let mut silent: Word = 0;
         // SAFETY: MPI is initialised, and there is room for a handle.
-        match unsafe { (real().comm_dup)(abi.comm_self, &raw mut silent) } {
+        let made = unsafe { (real().comm_dup)(abi.comm_self, &raw mut silent) };
+        // SAFETY: the communicator was made if that was a success, and the handler is predefined.
+        let returns = || unsafe { (real().comm_set_errhandler)(silent, abi.errors_return) };
+        match if made == SUCCESS { returns() } else { made } {
             SUCCESS => Ok(Self {
                 pending: RefCell::default(),
                 failed: RefCell::default(),
@@ -149,8 +152,8 @@ impl Requests {
         let (since, bytes) = (Instant::now(), prepared.call.bytes());
         let Prepared { call, mut kept } = prepared;
         if let Kept::Packed(packed) = &mut kept {
-            // The program may free datatype and communicator as soon as the operation is under way.
-            packed.outlive(self.silent);
+            // The program may free the datatype as soon as the operation is under way.
+            packed.outlive();
         }
         match ours.communicator.start(call) {
             Ok(request) => {
@@ -232,18 +235,20 @@ impl Requests {
             let complete = self.pending.borrow_mut().take_complete(&mut place);
             let Some((pending, tested)) = complete else { break };
             let Pending { kept, comm, receive, collective, bytes, since, .. } = pending;
-            if let (Ok(()), Kept::Packed(mut packed)) = (&tested, kept) {
-                packed.finish();
-            }
-            match tested {
-                Ok(()) => {
+            let cause = match (tested, kept) {
+                (Ok(()), Kept::Packed(packed)) => Cause::of(packed.finish()),
+                (Ok(()), _) => None,
+                (Err(error), _) => {
+                    process.errors.tell(&error);
+                    Some(Cause::Han(error))
+                }
+            };
+            match cause {
+                Some(cause) => self.note_failed(Failed { handle: receive.handle, comm, cause }),
+                None => {
                     if let Some(report) = &process.report {
                         report.taken(collective, bytes, since);
                     }
-                }
-                Err(error) => {
-                    process.errors.tell(&error);
-                    self.note_failed(Failed { handle: receive.handle, comm, error });
                 }
             }
             PENDING.fetch_sub(1, Ordering::Relaxed);

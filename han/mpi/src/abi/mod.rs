@@ -74,6 +74,8 @@ pub(crate) struct Abi {
     pub(crate) comm_self: Word,
     pub(crate) comm_null: Word,
     pub(crate) byte: Word,
+    /// `MPI_ERRORS_RETURN`.
+    pub(crate) errors_return: Word,
     pub(crate) datatype_null: Word,
     pub(crate) op_null: Word,
     /// `MPI_IN_PLACE`.

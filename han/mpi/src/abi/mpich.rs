@@ -12,6 +12,7 @@ pub(super) fn abi() -> Abi {
         comm_null: 0x0400_0000,
         datatype_null: 0x0c00_0000,
         op_null: 0x1800_0000,
+        errors_return: 0x5400_0001,
         byte: 0x4c00_010d,
         in_place: usize::MAX,
         thread_multiple: 3,

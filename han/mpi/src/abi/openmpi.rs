@@ -17,6 +17,7 @@ pub(super) fn abi() -> Abi {
         comm_null: named(c"ompi_mpi_comm_null"),
         datatype_null: named(c"ompi_mpi_datatype_null"),
         op_null: named(c"ompi_mpi_op_null"),
+        errors_return: named(c"ompi_mpi_errors_return"),
         byte: named(c"ompi_mpi_byte"),
         in_place: 1,
         thread_multiple: 3,

@@ -12,6 +12,7 @@ pub(super) fn abi() -> Abi {
         comm_null: 0x100,
         datatype_null: 0x200,
         op_null: 0x20,
+        errors_return: 0x142,
         byte: 0x247,
         in_place: 1,
         thread_multiple: 4096,

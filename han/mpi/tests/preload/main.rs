@@ -106,6 +106,15 @@ fn exceptions_of_error_handlers_reach_the_program() {
 }
 
 #[test]
+fn elements_that_cannot_be_packed_are_an_error() {
+    let behind = compile("nopack.c", &["-shared", "-fPIC"]);
+    let program = compile("unpackable.c", &[]);
+    for ranks in [2, 3] {
+        Run::of(&program, ranks).before(&behind).passes();
+    }
+}
+
+#[test]
 fn rules_leave_calls_to_the_mpi() {
     let program = compile("collectives.c", &[]);
     let rules = "bcast, reduce:bytes=100.., barrier:ranks=3.., allreduce:mpi=intel";
