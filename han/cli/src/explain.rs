@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use han::select::form::{Form, OverNodes};
 use han::select::tuned;
-use han::task::{Layout, Shape, figure};
+use han::task::{Across, Layout, Shape, figure};
 use han::{Collective, Config};
 use net_fabric::algorithm::Topology;
 use serde::Serialize;
@@ -149,9 +149,9 @@ fn between_nodes(args: &Args, config: &Config) -> Result<ExitCode> {
     match (args.plan, choice.form) {
         (true, Form::Hierarchical) => {
             write!(out, "{}", figure::draw(&layout, &choice.shape))?;
-            if coll == Collective::Allreduce && !choice.shape.splits {
+            if coll == Collective::Allreduce && choice.shape.across == Across::Whole {
                 writeln!(out, "\nthe same with {SPLIT}: ia, between nodes, as ir and ib")?;
-                write!(out, "{}", figure::draw(&layout, &Shape { splits: true, ..choice.shape }))?;
+                write!(out, "{}", figure::draw(&layout, &Shape { across: Across::Split, ..choice.shape }))?;
             }
         }
         (true, Form::Flat) => writeln!(out, "there is no plan of tasks to draw: it is one operation of all ranks")?,

@@ -45,6 +45,7 @@ fn so_they_do_over_nodes() {
         "nodes_form=flat,inter_chunk_bytes=4096",
     ];
     soak(7, 4, OVER_NODES, &settings);
+    soak(8, 4, OVER_NODES, &["inter_allreduce_algorithm=nap"]);
 }
 
 /// A series of random operations by `ranks` ranks on `nodes` nodes under each of the settings.
