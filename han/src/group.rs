@@ -182,7 +182,7 @@ fn make(whole: &mut dyn Exchange, members: &[usize], id: u32, context: &Inner) -
     let part = in_part(whole, &here, |part| match (members, has_one_node) {
         ([], _) => Ok(None),
         (_, true) => LocalComm::together(part, job, id, on_node).map(|local| Some(Made::Node(local))),
-        (_, false) => OfNode::together(part, &job, id, &on_node).map(|of_node| Some(Made::OfNode(of_node))),
+        (_, false) => OfNode::together(part, &job, id, &on_node, &node_of).map(|made| Some(Made::OfNode(made))),
     })?;
     match (part, &context.network) {
         (Some(Made::Node(local)), _) => Ok(Some(Carrier::Node(local))),

@@ -62,7 +62,7 @@ pub(crate) fn join(
     let (job, of_node) = in_part(exchange, &placing.here, |part| {
         let job = Rc::new(Job::together(part, settings)?);
         let everybody: Vec<usize> = (0..placing.here.len()).collect();
-        let of_node = OfNode::together(part, &job, 0, &everybody)?;
+        let of_node = OfNode::together(part, &job, 0, &everybody, &placing.nodes)?;
         Ok((job, of_node))
     })?;
     let reads = if own_cores { OWN_CORE_READS } else { 1 };

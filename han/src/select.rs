@@ -3,6 +3,7 @@
 //! Pure functions of what all ranks know alike, so that all choose the same.
 
 pub mod form;
+mod node_aware;
 mod settings;
 pub mod tuned;
 

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 use han::foreseen::Foreseen;
 use han::select::form::Form;
-use han::task::{Shape, figure};
+use han::task::{Across, Shape, figure};
 use han::{Collective, Config};
 use serde::Serialize;
 use shm_core::{Circumstances, Explanation, Question};
@@ -159,9 +159,9 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     match (args.plan, choice.form) {
         (true, Form::Hierarchical) => {
             write!(out, "{}", figure::draw(foreseen.layout(), &choice.shape))?;
-            if coll == Collective::Allreduce && !choice.shape.splits {
+            if coll == Collective::Allreduce && choice.shape.across == Across::Whole {
                 writeln!(out, "\nthe same with {SPLIT}: ia, between nodes, as ir and ib")?;
-                write!(out, "{}", figure::draw(foreseen.layout(), &Shape { splits: true, ..choice.shape }))?;
+                write!(out, "{}", figure::draw(foreseen.layout(), &Shape { across: Across::Split, ..choice.shape }))?;
             }
         }
         (true, Form::Flat) => writeln!(out, "there is no plan of tasks to draw: it is one operation of all ranks")?,

@@ -64,11 +64,12 @@ const SIGNS: [&str; 16] = [
 ];
 
 /// Reasons of choices, and what only the authors can meet: neither is a message.
-const NO_MESSAGES: [&str; 6] = [
+const NO_MESSAGES: [&str; 7] = [
     "timed now and then; non-temporal for a while when …",
     "operators that commute were measured, and this one does not",
     "the result may not depend on what was measured",
     "…=… is set, and something else was measured to be best",
+    "nodes have different numbers of ranks, so that some would have nobody to exchange with",
     "an error stays one",
     "a version of Cargo consists of numbers",
 ];

@@ -69,6 +69,9 @@ fn tasks_of_both_levels_are_put_on_a_clock() {
     let leaders = ["nodes/rabenseifner", "nodes-2/rabenseifner", "nodes-4/rabenseifner"];
     let [one, two, four] = leaders.map(|way| us(&format!("{sliced} {way}")));
     assert!(four < two && two < one, "{one} {two} {four}");
+    // All ranks of a node in place of one make fewer steps.
+    let many = "allreduce --nodes 256 --ppn 16 --bytes 8 --parameters blue-waters --algorithm";
+    assert!(us(&format!("{many} nodes/nap")) < 0.6 * us(&format!("{many} nodes/recursive-doubling")));
     for (words, why) in [
         ("allreduce --algorithm nodes/foo", "there is no algorithm `foo`"),
         ("bcast --algorithm nodes/chain --noise rank=0,ms=1", "algorithms of all ranks alone"),

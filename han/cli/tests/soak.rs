@@ -47,6 +47,7 @@ fn so_they_do_over_nodes() {
         "nodes_form=flat,inter_policy=wait_all,inter_chunk_bytes=1000",
     ];
     soak(7, 4, OVER_NODES, &settings);
+    soak(8, 4, OVER_NODES, &["inter_allreduce_algorithm=nap"]);
 }
 
 #[test]

@@ -9,37 +9,59 @@ use shm_core::{Call, LocalComm, Signature, Ticket};
 
 use super::kept::Prepared;
 use crate::error::{Error, Result};
+use crate::parts::in_part;
 use crate::task::{Layout, Stream};
 
-/// Numbers for messages that a communicator of ranks on the nodes `node_of` takes, from its id on: one for all ranks, and
-/// two for each rail, or for all of them if no rank is on two.
+/// Numbers for messages that a communicator of ranks on the nodes `node_of` takes, from its id on: one for all ranks,
+/// two for each rail, or for all of them if no rank is on two, and one for each step in which ranks are in pairs.
 pub(crate) fn numbers(node_of: &[usize]) -> u32 {
     let layout = Layout::new(node_of);
+    let of_pairs = u32::try_from(layout.most_exchanges()).unwrap_or(0);
+    if layout.nodes() == 1 { 1 } else { before_pairs(&layout) + of_pairs }
+}
+
+fn before_pairs(layout: &Layout) -> u32 {
     let rails = if layout.is_even() { 1 } else { layout.rails() };
-    if layout.nodes() == 1 { 1 } else { 1 + 2 * u32::try_from(rails).unwrap_or(0) }
+    1 + 2 * u32::try_from(rails).unwrap_or(0)
 }
 
 /// What the ranks of a node make together.
 #[derive(Debug)]
 pub(crate) struct OfNode {
-    up: LocalComm,
-    down: LocalComm,
+    /// All of them towards leaders, then from leaders, then so many first ones of them.
+    comms: Vec<(Stream, LocalComm)>,
 }
 
 impl OfNode {
-    /// Collective over `exchange`, whose ranks are `ranks` in the job; nothing for a rank that is alone.
+    /// Collective over `exchange`, whose ranks are `ranks` in the job, of a communicator of ranks on the nodes `node_of`;
+    /// nothing for a rank that is alone.
     pub(crate) fn together(
         exchange: &mut dyn Exchange,
         job: &Rc<Job>,
         id: u32,
         ranks: &[usize],
+        node_of: &[usize],
     ) -> shm_core::Result<Option<Self>> {
         if ranks.len() < 2 {
             return Ok(None);
         }
-        let up = LocalComm::together(exchange, Rc::clone(job), id, ranks.to_vec())?;
-        let down = LocalComm::together(exchange, Rc::clone(job), id, ranks.to_vec())?;
-        Ok(Some(Self { up, down }))
+        let mut comms = Vec::new();
+        for stream in [Stream::Up, Stream::Down] {
+            comms.push((stream, LocalComm::together(exchange, Rc::clone(job), id, ranks.to_vec())?));
+        }
+        for parts in Layout::new(node_of).fewer_parts() {
+            // The others look on.
+            let rank = exchange.rank();
+            let own = [rank];
+            let first: Vec<usize> = (0..parts).collect();
+            let members = if rank < parts { &first[..] } else { &own[..] };
+            let comm = in_part(exchange, members, |part| {
+                let make = || LocalComm::together(part, Rc::clone(job), id, ranks[..parts].to_vec());
+                (rank < parts).then(make).transpose()
+            })?;
+            comms.extend(comm.map(|comm| (Stream::First(parts), comm)));
+        }
+        Ok(Some(Self { comms }))
     }
 }
 
@@ -58,6 +80,8 @@ pub(super) struct Groups {
     pub(super) of_node: Option<OfNode>,
     /// By number; `None` for those that this rank is not on.
     pub(super) rails: Vec<Option<Rail>>,
+    /// By steps that follow; `None` for those in which this rank is in no pair.
+    pairs: Vec<Option<FabricComm>>,
 }
 
 impl Groups {
@@ -79,7 +103,16 @@ impl Groups {
             Ok(Some(Rail { out: group(0)?, back: group(1)? }))
         };
         let rails = (0..rails).map(rail).collect::<Result<_>>()?;
-        Ok(Self { flat, of_node, rails })
+        let first = flat.id().wrapping_add(before_pairs(layout));
+        let pair = |later: usize| -> Result<Option<FabricComm>> {
+            let Some(pair) = layout.pair(rank, later) else { return Ok(None) };
+            let world = pair.map(|rank| flat.world()[rank]).to_vec();
+            // A rank is in one pair of a step at most.
+            let number = Link::number_of(first.wrapping_add(u32::try_from(later).unwrap_or(0)));
+            Ok(Some(FabricComm::new(Rc::clone(flat.link()), flat.id(), number, world, None)?))
+        };
+        let pairs = (0..layout.most_exchanges()).map(pair).collect::<Result<_>>()?;
+        Ok(Self { flat, of_node, rails, pairs })
     }
 
     pub(super) fn has_levels(&self) -> bool {
@@ -89,37 +122,40 @@ impl Groups {
     /// The communicator of a stream of this node, or of the network.
     #[inline]
     pub(super) fn local(&mut self, stream: Stream) -> Option<&mut LocalComm> {
-        let of_node = self.of_node.as_mut()?;
-        match stream {
-            Stream::Up => Some(&mut of_node.up),
-            Stream::Down => Some(&mut of_node.down),
-            Stream::Rail(_) | Stream::Back(_) => None,
-        }
+        let comms = &mut self.of_node.as_mut()?.comms;
+        comms.iter_mut().find(|(of, _)| *of == stream).map(|(_, comm)| comm)
     }
 
-    /// The communicator of a stream on a rail.
-    pub(super) fn rail(&mut self, stream: Stream) -> Option<&mut FabricComm> {
+    /// The communicator of a stream between nodes.
+    pub(super) fn between(&mut self, stream: Stream) -> Option<&mut FabricComm> {
         match stream {
             Stream::Rail(rail) => Some(&mut self.rails[rail].as_mut()?.out),
             Stream::Back(rail) => Some(&mut self.rails[rail].as_mut()?.back),
-            Stream::Up | Stream::Down => None,
+            Stream::Pair(later) => self.pairs[later].as_mut(),
+            Stream::Up | Stream::Down | Stream::First(_) => None,
         }
     }
 
-    /// Both groups of this node.
-    pub(super) fn locals(&mut self) -> [Option<&mut LocalComm>; 2] {
-        match &mut self.of_node {
-            Some(OfNode { up, down }) => [Some(up), Some(down)],
-            None => [None, None],
-        }
+    /// The streams of this rank, in memory and between nodes.
+    pub(super) fn streams(&self) -> impl Iterator<Item = Stream> {
+        let in_memory = self.of_node.iter().flat_map(|of_node| &of_node.comms).map(|(stream, _)| *stream);
+        let rails = self.rails.iter().enumerate().filter(|(_, rail)| rail.is_some());
+        let rails = rails.flat_map(|(rail, _)| [Stream::Rail(rail), Stream::Back(rail)]);
+        let pairs = self.pairs.iter().enumerate().filter(|(_, pair)| pair.is_some());
+        in_memory.chain(rails).chain(pairs.map(|(later, _)| Stream::Pair(later)))
     }
 
-    /// Tells the ranks of this node what is called, in both groups, as they may wait for each other in different ones; those
+    /// All groups of this node.
+    pub(super) fn locals(&mut self) -> impl Iterator<Item = &mut LocalComm> {
+        self.of_node.iter_mut().flat_map(|of_node| &mut of_node.comms).map(|(_, comm)| comm)
+    }
+
+    /// Tells the ranks of this node what is called, in all groups, as they may wait for each other in different ones; those
     /// of other nodes hear of it with every message.
     #[inline]
     pub(super) fn announce(&mut self, signature: Signature) -> Result<Announced> {
         let announced = self.flat.announce(signature)?;
-        self.locals().into_iter().flatten().for_each(|local| local.announce(signature));
+        self.locals().for_each(|local| local.announce(signature));
         Ok(announced)
     }
 
@@ -135,7 +171,7 @@ impl Groups {
             return Ok(local.start(call)?);
         }
         let plan = prepared.inter(stream);
-        self.rail(stream).map_or_else(|| Err(misplaced()), |rail| Ok(rail.start(part_of, call, plan)?))
+        self.between(stream).map_or_else(|| Err(misplaced()), |group| Ok(group.start(part_of, call, plan)?))
     }
 
     /// Ends what is under way in any of them, and drops its calls.
@@ -145,7 +181,8 @@ impl Groups {
             rail.out.give_up(why);
             rail.back.give_up(why);
         }
-        self.locals().into_iter().flatten().for_each(|local| local.give_up(why));
+        self.pairs.iter_mut().flatten().for_each(|pair| pair.give_up(why));
+        self.locals().for_each(|local| local.give_up(why));
     }
 }
 

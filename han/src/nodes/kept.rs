@@ -30,10 +30,10 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// How the tasks of a stream on a rail are carried out.
+    /// How the tasks of a stream between nodes are carried out.
     #[inline]
     pub(super) fn inter(&self, stream: Stream) -> &Plan {
-        if let Stream::Back(_) = stream { &self.choice.back } else { &self.choice.inter }
+        if matches!(stream, Stream::Back(_) | Stream::Pair(_)) { &self.choice.back } else { &self.choice.inter }
     }
 }
 

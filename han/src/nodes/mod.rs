@@ -70,7 +70,7 @@ impl Nodes {
         let layout = Layout::new(node_of);
         let groups = Groups::new(flat, &layout, of_node)?;
         Ok(Self {
-            flights: Flights::new(layout.rails()),
+            flights: Flights::new(groups.streams()),
             groups,
             layout,
             kept: Kept::default(),

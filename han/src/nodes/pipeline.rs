@@ -9,6 +9,7 @@ use reduce_kernels::Pieces;
 use shm_core::memory::Lent;
 use shm_core::{Call, Collective, LocalComm, Rest, Ticket};
 
+use super::groups::misplaced;
 use super::kept::Prepared;
 use super::timed::Mark;
 use super::{Entry, Nodes};
@@ -97,27 +98,19 @@ struct Lane {
 }
 
 impl Flights {
-    pub(super) fn new(rails: usize) -> Self {
-        let of_rails = (0..rails).flat_map(|rail| [Stream::Rail(rail), Stream::Back(rail)]);
-        let streams = [Stream::Up, Stream::Down].into_iter().chain(of_rails);
+    pub(super) fn new(streams: impl Iterator<Item = Stream>) -> Self {
         Self(streams.map(|stream| Lane { stream, flights: VecDeque::new(), is_taken: false }).collect())
     }
 
-    fn in_memory(&self) -> bool {
-        self.0[..2].iter().any(|lane| !lane.flights.is_empty())
+    /// Whether tasks are under way in memory, and in the network.
+    fn are(&self) -> (bool, bool) {
+        let any = |in_memory| self.0.iter().any(|of| of.stream.is_in_memory() == in_memory && !of.flights.is_empty());
+        (any(true), any(false))
     }
 
-    fn in_network(&self) -> bool {
-        self.0[2..].iter().any(|lane| !lane.flights.is_empty())
-    }
-}
-
-fn place(stream: Stream) -> usize {
-    match stream {
-        Stream::Up => 0,
-        Stream::Down => 1,
-        Stream::Rail(rail) => 2 + 2 * rail,
-        Stream::Back(rail) => 3 + 2 * rail,
+    /// The place of a stream of this rank.
+    fn place(&self, stream: Stream) -> Result<usize> {
+        self.0.iter().position(|lane| lane.stream == stream).ok_or_else(misplaced)
     }
 }
 
@@ -149,14 +142,14 @@ pub(super) fn call_of(task: &Task, pieces: &Pieces) -> Call<'static> {
     if pieces.whole().collective == Collective::Barrier {
         let collective = match task.kind {
             Kind::Sr | Kind::Ir => Collective::Reduce,
-            Kind::Ia => Collective::Barrier,
+            Kind::Ia | Kind::Sa => Collective::Barrier,
             Kind::Ib | Kind::Sb => Collective::Bcast,
         };
         return pieces.signal(collective, task.root);
     }
     match task.kind {
         Kind::Sr | Kind::Ir => pieces.reduce(task.from, task.to, range, task.root),
-        Kind::Ia => pieces.allreduce(task.from, task.to.unwrap_or(task.from), range),
+        Kind::Ia | Kind::Sa => pieces.allreduce(task.from, task.to.unwrap_or(task.from), range),
         Kind::Ib | Kind::Sb => pieces.bcast(task.from, range, task.root),
     }
 }
@@ -202,7 +195,8 @@ impl Nodes {
         for (operation, running) in operations.take(MOST_ACTIVE) {
             for number in 0..running.begun.len() {
                 let stream = running.prepared.plan.streams[number].0;
-                let lane = &mut flights.0[place(stream)];
+                let place = flights.place(stream)?;
+                let lane = &mut flights.0[place];
                 if lane.is_taken {
                     continue;
                 }
@@ -212,7 +206,7 @@ impl Nodes {
                 {
                     let call = call_of(&running.prepared.plan.tasks[task], pieces);
                     // In memory one task after the other is carried out.
-                    let waits = matches!(stream, Stream::Up | Stream::Down) && !lane.flights.is_empty();
+                    let waits = stream.is_in_memory() && !lane.flights.is_empty();
                     let trace = trace.filter(|_| !waits);
                     let traced = trace_begin(trace, running.name, &running.prepared, task);
                     let ticket = groups.start(running.announced, stream, call, &running.prepared)?;
@@ -260,7 +254,7 @@ impl Nodes {
                         next.traced = trace_begin(trace, running.name, &running.prepared, next.task);
                     }
                 }
-            } else if let Some(fabric) = groups.rail(*stream) {
+            } else if let Some(fabric) = groups.between(*stream) {
                 fabric.note_completed()?;
                 flights.retain_mut(|flight| {
                     let is_done = fabric.has_completed(flight.ticket);
@@ -284,7 +278,7 @@ impl Nodes {
 
     /// Looks after what takes long: whom it waits for, and whether they live.
     pub(super) fn look(&mut self, context: &Inner) -> Result<()> {
-        let outcome = self.groups.locals().into_iter().flatten().try_for_each(LocalComm::look).map_err(Error::from);
+        let outcome = self.groups.locals().try_for_each(LocalComm::look).map_err(Error::from);
         let outcome = outcome.and_then(|()| Ok(self.groups.flat.link().look()?));
         outcome.and_then(|()| context.look_after_node()).map_err(|error| self.fail(error, context))
     }
@@ -310,14 +304,11 @@ impl Nodes {
             if moved {
                 continue;
             }
-            let in_network = self.flights.in_network() || self.groups.flat.is_busy();
-            let rested = match (self.flights.in_memory(), in_network) {
+            let (in_memory, in_network) = self.flights.are();
+            let rested = match (in_memory, in_network || self.groups.flat.is_busy()) {
                 (true, false) => {
-                    let [up, down] = self.groups.locals();
-                    match (up, down) {
-                        (Some(up), Some(down)) => for_memory.give_way(&mut [up, down]).map_err(Error::from),
-                        _ => Ok(()),
-                    }
+                    let mut locals: Vec<&mut LocalComm> = self.groups.locals().collect();
+                    for_memory.give_way(&mut locals).map_err(Error::from)
                 }
                 (true, true) => link.rest_at_most(&mut for_network, NAP).map_err(Error::from),
                 (false, _) => link.rest(&mut for_network).map_err(Error::from),

@@ -22,7 +22,7 @@ struct Travels {
 
 impl Travels {
     fn wait(self, groups: &mut Groups, context: &Inner) -> Result<()> {
-        if let Some(fabric) = groups.rail(self.stream) {
+        if let Some(fabric) = groups.between(self.stream) {
             fabric.wait(self.ticket, || context.idle())?;
         }
         trace_end(context.trace(), self.traced);
@@ -52,7 +52,7 @@ pub(super) fn run(
         let open = trace_begin(trace, name, prepared, number);
         if let Some(local) = groups.local(task.stream) {
             local.run(&call, || context.idle_on_node())?;
-        } else if let Some(fabric) = groups.rail(task.stream) {
+        } else if let Some(fabric) = groups.between(task.stream) {
             let plan = prepared.inter(task.stream);
             if tasks.get(number + 1).is_some_and(|next| !next.after.contains(&Some(number))) {
                 let ticket = fabric.start(announced, call, plan)?;

@@ -6,8 +6,8 @@ use net_fabric::Plan;
 use net_fabric::algorithm::{Algorithm, Tree};
 use reduce_kernels::Collective;
 
-use super::{Inter, Point, Question, explain as explain_inter, slowness};
-use crate::task::{Layout, Shape, slices};
+use super::{Inter, Point, Question, explain as explain_inter, node_aware, slowness};
+use crate::task::{Across, Layout, Shape, slices};
 
 /// How ranks on several nodes do a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,7 +66,7 @@ pub struct Choice {
     pub shape: Shape,
     /// What is done over the network: by all ranks, or by the leaders with a chunk.
     pub inter: Plan,
-    /// What brings it back, where that is a task of its own.
+    /// What brings it back, where that is a task of its own; in a node-aware allreduce what is done by each pair of ranks.
     pub back: Plan,
     /// Why.
     pub points: Vec<Point>,
@@ -82,7 +82,7 @@ impl fmt::Display for Choice {
             0 | 1 => write!(f, "nodes/{}", self.inter.algorithm)?,
             leaders => write!(f, "nodes-{leaders}/{}", self.inter.algorithm)?,
         }
-        if self.shape.splits { write!(f, "+{}", self.back.algorithm) } else { Ok(()) }
+        if self.shape.across == Across::Split { write!(f, "+{}", self.back.algorithm) } else { Ok(()) }
     }
 }
 
@@ -147,6 +147,9 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         true => Inter { algorithm: Some(Algorithm::Tree(Tree::Linear)), algorithms: Default::default(), ..*inter },
         false => *inter,
     };
+    let nap = node_aware::is_set(over, inter, form);
+    let inter = &if nap.is_some() { node_aware::without(inter) } else { *inter };
+    let is_node_aware = nap == Some(Ok(()));
     let bytes = over.count * over.element_bytes;
     let question = |collective, ranks, bytes| Question {
         collective,
@@ -159,19 +162,25 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         wire_mbit_s: over.wire_mbit_s,
         topology: None,
     };
-    let (segment_bytes, segment_why) = segment(over, inter);
+    let of_one = Inter { leaders: inter.leaders.filter(|_| !is_node_aware), ..*inter };
+    let (segment_bytes, segment_why) = segment(over, &of_one);
     let chunk_bytes = bytes.min(segment_bytes);
-    let (leaders, leaders_why) = leaders(over, inter, chunk_bytes);
+    let (leaders, leaders_why) = if is_node_aware { (1, "") } else { leaders(over, inter, chunk_bytes) };
     // What leaders have to do at a time.
     let slice_bytes = chunk_bytes.div_ceil(leaders);
     let splits = inter.splits && over.collective == Collective::Allreduce && form == Form::Hierarchical;
+    let across = match (is_node_aware, splits) {
+        (true, _) => Across::NodeAware,
+        (false, true) => Across::Split,
+        (false, false) => Across::Whole,
+    };
     let shape = Shape {
         collective: over.collective,
         count: over.count,
         element_bytes: over.element_bytes,
         chunk_bytes: segment_bytes,
         leaders,
-        splits,
+        across,
         root: over.root,
     };
     let selection = match form {
@@ -179,6 +188,9 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
             &Question { root: over.root, topology: over.topology, ..question(over.collective, layout.size(), bytes) },
             inter,
         ),
+        Form::Hierarchical if is_node_aware => {
+            node_aware::selection(question(over.collective, layout.nodes(), chunk_bytes), inter)
+        }
         Form::Hierarchical => {
             let collective = if splits { Collective::Reduce } else { over.collective };
             explain_inter(&question(collective, layout.nodes(), slice_bytes), inter)
@@ -186,22 +198,28 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     };
     // The same tree both ways: what goes up and what comes down use each wire in opposite directions (section 5.3.2).
     let same = Inter { algorithm: inter.algorithm.or(Some(selection.plan.algorithm)), ..*inter };
-    let back = explain_inter(&question(Collective::Bcast, layout.nodes(), slice_bytes), &same).plan;
+    let (plan, back) = match is_node_aware {
+        true => (node_aware::shown(selection.plan), selection.plan),
+        false => (selection.plan, explain_inter(&question(Collective::Bcast, layout.nodes(), slice_bytes), &same).plan),
+    };
     let point = |what, value: String, because: &str, change| Point { what, value, because: because.to_owned(), change };
     let mut selection = selection;
     if let Some(algorithm) = selection.points.first_mut().filter(|_| in_order) {
         "only so are operands combined one after the other, wherever their ranks are"
             .clone_into(&mut algorithm.because);
     }
+    if let (Some(Err(not)), Some(algorithm)) = (nap, selection.points.first_mut()) {
+        algorithm.because = format!("{} ({} is set, but {not})", algorithm.because, Algorithm::Nap);
+    }
     let mut points = vec![point("form", form.to_string(), why, "nodes_form")];
     if form == Form::Hierarchical {
         points.push(point("segment_bytes", segment_bytes.to_string(), segment_why, "segment_bytes"));
-        if over.collective == Collective::Allreduce {
+        if over.collective == Collective::Allreduce && !is_node_aware {
             points.push(point("leaders", leaders.to_string(), leaders_why, "leaders"));
         }
     }
     points.extend(selection.points);
-    Choice { form, shape, inter: selection.plan, back, points }
+    Choice { form, shape, inter: plan, back, points }
 }
 
 fn reduces(collective: Collective) -> bool {
@@ -231,12 +249,16 @@ fn form(over: &OverNodes<'_>, inter: &Inter) -> (Form, &'static str) {
         root: over.root,
         ..Default::default()
     };
-    let knows_nodes = inter
-        .algorithm_of(over.collective)
-        .is_some_and(|algorithm| algorithm.knows_nodes() && algorithm.applies(over.collective, &shape).is_ok());
+    let set = inter.algorithm_of(over.collective);
+    let knows_nodes = set.is_some_and(|set| set.knows_nodes() && set.applies(over.collective, &shape).is_ok());
     match inter.form {
         Some(form) => (form, "the setting says so"),
-        None if knows_nodes => (Form::Flat, "the algorithm that is set goes by the nodes itself"),
+        None if set == Some(Algorithm::Nap) && over.collective == Collective::Allreduce && layout.has_pairs() => {
+            (Form::Hierarchical, "the algorithm that is set combines in the memory of each node")
+        }
+        None if knows_nodes && set != Some(Algorithm::Nap) => {
+            (Form::Flat, "the algorithm that is set goes by the nodes itself")
+        }
         None => (Form::Hierarchical, "memory is quicker than the network, and a node's ranks share their part of it"),
     }
 }

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use reduce_kernels::{Collective, Place};
 
-use super::{Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
+use super::{Across, Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
 
 /// Chunks whose partial results a leader holds at a time in memory of its own.
-const SLOTS: usize = 8;
+pub(super) const SLOTS: usize = 8;
 
 impl TaskPlan {
     /// The part of `rank` in a collective of `shape` by the ranks of `layout`.
@@ -22,23 +22,24 @@ impl TaskPlan {
     }
 }
 
-struct Builder<'a> {
-    layout: &'a Layout,
+/// A plan in the making.
+pub(super) struct Builder<'a> {
+    pub(super) layout: &'a Layout,
     shape: &'a Shape,
-    rank: usize,
+    pub(super) rank: usize,
     node: usize,
     chunks: usize,
     chunk_count: usize,
     scratch_bytes: usize,
     /// The last task that reads each slot.
-    slots: [Option<usize>; SLOTS],
+    pub(super) slots: [Option<usize>; SLOTS],
     tasks: Vec<Task>,
     streams: Vec<(Stream, Vec<usize>)>,
 }
 
 /// A chunk, or a slice of it, as this rank sees it.
-struct Piece {
-    chunk: usize,
+pub(super) struct Piece {
+    pub(super) chunk: usize,
     slice: usize,
     range: Range<usize>,
     rail: usize,
@@ -78,6 +79,9 @@ impl<'a> Builder<'a> {
         match collective {
             Collective::Bcast => self.bcast(&self.piece((chunk, 0), range, of_root)),
             Collective::Reduce => self.reduce(&self.piece((chunk, 0), range, of_root)),
+            Collective::Allreduce if self.shape.across == Across::NodeAware && self.layout.has_pairs() => {
+                self.node_aware(&self.piece((chunk, 0), range, 0));
+            }
             Collective::Allreduce => {
                 let leaders = leaders.clamp(1, self.layout.rails());
                 let slices = slices::cut(range, element_bytes, leaders).enumerate();
@@ -150,7 +154,7 @@ impl<'a> Builder<'a> {
             last = Some(self.task(Kind::Sr, slice, Stream::Up, slice.leader, Place::Send, to, [None; 2]));
             from = recv;
         }
-        if slice.leads && self.shape.splits {
+        if slice.leads && self.shape.across == Across::Split {
             // The same root for both, so that the two take opposite ways.
             let root = 0;
             let to = (self.node == root).then_some(recv);
@@ -176,14 +180,15 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn slot(&mut self, slot: usize) -> Place {
+    /// A place of this rank's own for a chunk.
+    pub(super) fn slot(&mut self, slot: usize) -> Place {
         let stride = (self.chunk_count * self.shape.element_bytes).next_multiple_of(slices::LINE_BYTES);
         self.scratch_bytes = self.scratch_bytes.max((slot + 1) * stride);
         Place::Scratch(slot * stride)
     }
 
     #[allow(clippy::too_many_arguments)] // a task's fields
-    fn task(
+    pub(super) fn task(
         &mut self,
         kind: Kind,
         piece: &Piece,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 use reduce_kernels::{Collective, Place};
 
-use super::{Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
+use super::{Across, Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
 
 /// Whose contributions a value has, in their order.
 type Value = Vec<usize>;
@@ -135,7 +135,7 @@ impl<'a> Play<'a> {
         };
         for (place, &(member, number)) in group.iter().enumerate() {
             let theirs = &self.ranks[member].plan.tasks[number];
-            let receives = task.kind == Kind::Ia || matches!(task.kind, Kind::Ib | Kind::Sb) || place == task.root;
+            let receives = !matches!(task.kind, Kind::Sr | Kind::Ir) || place == task.root;
             assert_eq!(theirs.to.is_some(), receives, "rank {member}: {theirs:?}");
             if let Some(to) = theirs.to {
                 let at = self.real(theirs, to);
@@ -213,14 +213,58 @@ proptest! {
         (count, chunk_bytes) in (0_usize..40, 1_usize..80),
         element_bytes in prop::sample::select(vec![4, 64, 128]),
         leaders in 1_usize..6,
-        (splits, in_place) in any::<(bool, bool)>(),
+        across in prop::sample::select(vec![Across::Whole, Across::Split, Across::NodeAware]),
+        in_place in any::<bool>(),
         choices in prop::collection::vec((0_usize..12, 0_usize..6, any::<bool>()), 0..400),
     ) {
         let count = if collective == Collective::Barrier { 0 } else { count };
         let root = if matches!(collective, Collective::Bcast | Collective::Reduce) { root % layout.size() } else { 0 };
         let chunk_bytes = chunk_bytes * element_bytes / 4;
-        let shape = Shape { collective, count, element_bytes, chunk_bytes, leaders, splits, root };
+        let shape = Shape { collective, count, element_bytes, chunk_bytes, leaders, across, root };
         Play::new(&layout, &shape, in_place && collective != Collective::Bcast).run(&choices);
+    }
+}
+
+/// Nodes of as many ranks each, numbered node by node or in turns.
+fn even_layouts() -> impl Strategy<Value = Layout> {
+    (2_usize..14, 2_usize..5, any::<bool>()).prop_map(|(nodes, ranks, in_turns)| {
+        let node = |rank: usize| if in_turns { rank % nodes } else { rank / ranks };
+        Layout::new(&(0..nodes * ranks).map(node).collect::<Vec<_>>())
+    })
+}
+
+proptest! {
+    #[test]
+    fn node_aware_plans_give_everybody_every_contribution_once_and_in_order(
+        layout in even_layouts(),
+        (count, chunk_bytes) in (0_usize..40, 8_usize..80),
+        in_place in any::<bool>(),
+        choices in prop::collection::vec((0_usize..56, 0_usize..6, any::<bool>()), 0..400),
+    ) {
+        let (collective, across) = (Collective::Allreduce, Across::NodeAware);
+        let shape = Shape { collective, count, element_bytes: 4, chunk_bytes, leaders: 1, across, root: 0 };
+        Play::new(&layout, &shape, in_place).run(&choices);
+    }
+}
+
+#[test]
+fn node_aware_ranks_send_as_few_messages_between_nodes_as_the_paper_says() {
+    for nodes in 2..40 {
+        for ranks in 2..8 {
+            let layout = Layout::new(&(0..nodes * ranks).map(|rank| rank / ranks).collect::<Vec<_>>());
+            let (collective, across) = (Collective::Allreduce, Across::NodeAware);
+            let shape = Shape { collective, count: 1, element_bytes: 8, chunk_bytes: 64, leaders: 1, across, root: 0 };
+            let least = (0..).find(|&steps| usize::pow(ranks, steps) >= nodes).unwrap_or(0) as usize;
+            let mut most = 0;
+            for rank in 0..layout.size() {
+                let plan = TaskPlan::new(&layout, &shape, rank);
+                let between = plan.tasks.iter().filter(|task| !task.stream.is_in_memory());
+                let sent = between.filter(|task| layout.group(rank, task.stream)[task.root] == rank).count();
+                most = most.max(sent);
+                assert!(plan.tasks.iter().all(|task| !matches!(task.stream, Stream::Rail(_) | Stream::Back(_))));
+            }
+            assert!(most <= least && most > 0, "{nodes} nodes of {ranks}: {most} messages of a rank");
+        }
     }
 }
 
@@ -235,7 +279,7 @@ fn every_chunk_of_an_allreduce_has_as_many_slices_as_leaders() {
                 element_bytes: slices::LINE_BYTES,
                 chunk_bytes: 64 * slices::LINE_BYTES,
                 leaders,
-                splits: false,
+                across: Across::Whole,
                 root: 0,
             };
             let pieces = pieces(&layout, &shape);
@@ -272,7 +316,7 @@ fn scratch_memory_is_bounded_whatever_the_length() {
         element_bytes: 8,
         chunk_bytes: 1 << 16,
         leaders: 1,
-        splits: false,
+        across: Across::Whole,
         root: 0,
     };
     let scratch = |count| TaskPlan::new(&layout, &shape(count), 3).scratch_bytes;

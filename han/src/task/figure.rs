@@ -133,11 +133,20 @@ fn draw_one(figure: &mut String, table: &Timetable) {
 mod tests {
     use reduce_kernels::Collective;
 
+    use super::super::Across;
     use super::*;
 
     fn names(collective: Collective, rank: usize) -> Vec<String> {
         let layout = Layout::new(&[0, 0, 1, 1]);
-        let shape = Shape { collective, count: 6, element_bytes: 8, chunk_bytes: 8, leaders: 1, splits: true, root: 0 };
+        let shape = Shape {
+            collective,
+            count: 6,
+            element_bytes: 8,
+            chunk_bytes: 8,
+            leaders: 1,
+            across: Across::Split,
+            root: 0,
+        };
         timetables(&layout, &shape)[rank].iter().map(|row| name(row)).collect()
     }
 
@@ -170,8 +179,15 @@ mod tests {
     fn slices_go_up_and_across_one_behind_the_other() {
         let layout = Layout::new(&[0, 0, 1, 1]);
         let (collective, leaders) = (Collective::Allreduce, 2);
-        let shape =
-            Shape { collective, count: 64, element_bytes: 8, chunk_bytes: 512, leaders, splits: false, root: 0 };
+        let shape = Shape {
+            collective,
+            count: 64,
+            element_bytes: 8,
+            chunk_bytes: 512,
+            leaders,
+            across: Across::Whole,
+            root: 0,
+        };
         let tables = timetables(&layout, &Shape { count: 32, ..shape });
         let names = |rank: usize| tables[rank].iter().map(|row| name(row)).collect::<Vec<_>>();
         assert_eq!(names(0), ["sr(0.0)", "iasr(0.1)", "sb(0.0)", "sb(0.1)"]);
@@ -190,7 +206,7 @@ mod tests {
             element_bytes: 8,
             chunk_bytes: 8,
             leaders: 1,
-            splits: false,
+            across: Across::Whole,
             root: 1,
         };
         let figure = draw(&layout, &shape);

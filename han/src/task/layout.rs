@@ -101,6 +101,8 @@ impl Layout {
         match stream {
             Stream::Up | Stream::Down => self.members[self.node_of(rank)].clone(),
             Stream::Rail(rail) | Stream::Back(rail) => self.rail(rail),
+            Stream::First(ranks) => self.members[self.node_of(rank)][..ranks].to_vec(),
+            Stream::Pair(later) => self.pair(rank, later).map_or(Vec::new(), Vec::from),
         }
     }
 

@@ -7,12 +7,16 @@
 //!
 //! Where an allreduce has several leaders on a node, each chunk is cut into as many slices, and each slice has tasks of its own:
 //! together they are a reduce-scatter on the nodes, allreduces of all slices across them, and an allgather on the nodes.
+//!
+//! The node-aware allreduce of short vectors (`nap`) has no leaders: an allreduce on the nodes (`sa`), then steps in which all
+//! ranks of a node exchange with other nodes, each with another one, and combine on the node what they have received.
 
 mod build;
 #[cfg(test)]
 mod check;
 pub mod figure;
 mod layout;
+pub(crate) mod nap;
 pub mod simulate;
 pub mod slices;
 
@@ -35,8 +39,10 @@ pub enum Kind {
     Ir,
     /// Reduces those of the leaders to all of them.
     Ia,
-    /// Copies a leader's vector to all leaders.
+    /// Copies a leader's vector to all leaders, or one half of an exchange: a rank's vector to a rank of another node.
     Ib,
+    /// Reduces the vectors of a node's ranks to all of them.
+    Sa,
     /// Copies a leader's vector to the ranks of its node.
     Sb,
 }
@@ -50,6 +56,7 @@ impl Kind {
             Self::Ir => "ir",
             Self::Ia => "ia",
             Self::Ib => "ib",
+            Self::Sa => "sa",
             Self::Sb => "sb",
         }
     }
@@ -72,6 +79,30 @@ pub enum Stream {
     Rail(usize),
     /// The same for what comes back on it, if that is a task of its own.
     Back(usize),
+    /// So many ranks of a node, its first ones.
+    First(usize),
+    /// Two ranks of different nodes, in the step of a node-aware allreduce which so many others follow.
+    Pair(usize),
+}
+
+impl Stream {
+    /// Whether its tasks are carried out in the memory of a node.
+    #[must_use]
+    pub const fn is_in_memory(self) -> bool {
+        matches!(self, Self::Up | Self::Down | Self::First(_))
+    }
+}
+
+/// How an allreduce goes across the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Across {
+    /// By an allreduce of leaders (`ia`).
+    Whole,
+    /// By a reduction and a broadcast of leaders (`ir`, `ib`).
+    Split,
+    /// By exchanges of all ranks, step by step (`nap-allreduce`, section III). Only on nodes of as many ranks each
+    /// ([`Layout::has_pairs`]).
+    NodeAware,
 }
 
 /// A part of a collective's work that one group does together.
@@ -124,8 +155,8 @@ pub struct Shape {
     /// Leaders of each node: an allreduce's chunk is cut into as many slices, one for each, if it has as many lines. A node
     /// of fewer ranks has some lead several.
     pub leaders: usize,
-    /// An allreduce across nodes is a reduction and a broadcast.
-    pub splits: bool,
+    /// How an allreduce goes across the nodes.
+    pub across: Across,
     /// The root.
     pub root: usize,
 }

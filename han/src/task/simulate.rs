@@ -127,11 +127,15 @@ impl<C: FnMut(&Task, usize) -> Result<Cost, String>> Clock<C> {
         let mut crews: Vec<Crew> = Vec::new();
         let mut means: Vec<Means> = (0..layout.nodes()).map(|_| Means::default()).collect();
         let mut known: BTreeMap<(Stream, usize), usize> = BTreeMap::new();
-        let mut crew_of = |rank, stream| {
-            let node = matches!(stream, Stream::Up | Stream::Down).then(|| layout.node_of(rank));
-            *known.entry((stream, node.unwrap_or(0))).or_insert_with(|| {
+        let mut crew_of = |rank, stream: Stream| {
+            let node = stream.is_in_memory().then(|| layout.node_of(rank));
+            // Streams have the same names on all nodes, and those of pairs for all of them.
+            let pair = if let Stream::Pair(later) = stream { layout.pair(rank, later) } else { None };
+            let first = pair.map(|[first, _]| first);
+            *known.entry((stream, node.or(first).unwrap_or(0))).or_insert_with(|| {
                 means.extend(node.is_none().then(Means::default));
-                let (members, means) = (layout.group(rank, stream), node.unwrap_or(means.len() - 1));
+                let means = node.unwrap_or(means.len() - 1);
+                let members = layout.group(rank, stream);
                 crews.push(Crew { members, means, waiting: VecDeque::new(), begun: 0, done_s: 0.0 });
                 crews.len() - 1
             })
@@ -216,11 +220,12 @@ impl<C: FnMut(&Task, usize) -> Result<Cost, String>> Clock<C> {
 mod tests {
     use reduce_kernels::Collective;
 
-    use super::super::Kind;
+    use super::super::{Across, Kind};
     use super::*;
 
     fn shape(collective: Collective, chunks: usize, splits: bool) -> Shape {
-        Shape { collective, count: 8 * chunks, element_bytes: 64, chunk_bytes: 512, leaders: 1, splits, root: 0 }
+        let across = if splits { Across::Split } else { Across::Whole };
+        Shape { collective, count: 8 * chunks, element_bytes: 64, chunk_bytes: 512, leaders: 1, across, root: 0 }
     }
 
     /// Seconds of a plan whose tasks of each kind take these; `hidden` of a network's are latency.
@@ -266,11 +271,13 @@ mod tests {
 
     #[test]
     fn every_task_of_every_layout_is_done_once() {
-        for nodes in [&[0][..], &[0, 1], &[0, 0, 0], &[0, 1, 0, 2, 2, 2], &[0, 0, 1, 1, 2, 2, 3]] {
+        let even = [0, 0, 1, 1, 2, 2];
+        for nodes in [&[0][..], &[0, 1], &[0, 0, 0], &[0, 1, 0, 2, 2, 2], &[0, 0, 1, 1, 2, 2, 3], &even] {
             let layout = Layout::new(nodes);
             for collective in Collective::ALL {
-                for (splits, leaders) in [(false, 1), (true, 1), (false, 3), (true, 2)] {
-                    let shape = Shape { leaders, root: nodes.len() - 1, ..shape(collective, 7, splits) };
+                let kinds = [(Across::Whole, 1), (Across::Split, 1), (Across::Whole, 3), (Across::Split, 2)];
+                for (across, leaders) in kinds.into_iter().chain([(Across::NodeAware, 1)]) {
+                    let shape = Shape { leaders, across, root: nodes.len() - 1, ..shape(collective, 7, false) };
                     let mut begun = 0;
                     let count = |_: &Task, ranks| {
                         begun += ranks;

@@ -27,6 +27,9 @@ impl Lane {
             Self::Stream(Stream::Down) => "memory, down".into(),
             Self::Stream(Stream::Rail(rail)) => format!("rail {rail}").into(),
             Self::Stream(Stream::Back(rail)) => format!("rail {rail}, back").into(),
+            Self::Stream(Stream::First(ranks)) => format!("memory, first {ranks}").into(),
+            Self::Stream(Stream::Pair(0)) => "pair, last step".into(),
+            Self::Stream(Stream::Pair(later)) => format!("pair, {later} before the last").into(),
         }
     }
 
@@ -38,7 +41,10 @@ impl Lane {
             Self::Stream(Stream::Up) => (2, 0, 0),
             Self::Stream(Stream::Rail(rail)) => (3, rail, 0),
             Self::Stream(Stream::Back(rail)) => (3, rail, 1),
-            Self::Stream(Stream::Down) => (4, 0, 0),
+            // In the order of the steps.
+            Self::Stream(Stream::Pair(later)) => (4, usize::MAX - later, 0),
+            Self::Stream(Stream::First(ranks)) => (5, ranks, 0),
+            Self::Stream(Stream::Down) => (6, 0, 0),
         };
         place(self).cmp(&place(other))
     }
@@ -88,7 +94,7 @@ impl What {
 
     /// A task of a call.
     pub(crate) fn task(task: &Task, call: CallName, element_bytes: usize) -> Self {
-        let is_in_memory = matches!(task.stream, Stream::Up | Stream::Down);
+        let is_in_memory = task.stream.is_in_memory();
         let part = Part::Task { chunk: task.chunk as u64, is_in_memory };
         let bytes = (task.range.len() * element_bytes) as u64;
         Self { name: task.kind.name(), of: Some(Operation { call, bytes, part }) }

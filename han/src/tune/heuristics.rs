@@ -4,7 +4,7 @@
 
 use shm_core::Collective;
 
-use super::space::{Candidate, Case, Space, has_tasks, value};
+use super::space::{Candidate, Case, Space, has_tasks, is_node_aware, value};
 use crate::select::Inter;
 
 /// Longest vector that goes through the network as one chunk: longer ones should keep both levels at work.
@@ -15,6 +15,8 @@ const SHORTEST_SEGMENT: usize = 32 << 10;
 const FLAT_BYTES: usize = 8 << 10;
 /// Chunks of a vector: fewer do not overlap, more only cost.
 const CHUNKS: std::ops::RangeInclusive<usize> = 4..=64;
+/// Longest vector that all ranks of a node may send to other nodes.
+const NODE_AWARE_BYTES: usize = 16 << 10;
 /// Shortest chunk for algorithms that send little in many steps.
 const LONG_BYTES: usize = 32 << 10;
 /// Longest chunk for those that send much in few steps.
@@ -49,6 +51,7 @@ pub(super) fn against(space: &Space, case: Case, candidate: &Candidate) -> Optio
         return first(if space.ranks_per_node > 1 { &within } else { &network });
     }
     let rules = [
+        (is_node_aware(family) && case.bytes > NODE_AWARE_BYTES, "bytes count more than steps"),
         (segment.is_none() && chunk > LONGEST_SINGLE, "the levels should overlap"),
         (segment.is_some_and(|bytes| bytes < SHORTEST_SEGMENT), "a message's own cost counts"),
         (segment.is_some() && !CHUNKS.contains(&chunks), "few chunks do not overlap, many only cost"),

@@ -46,7 +46,8 @@ pub fn tasks(ends: &[(Kind, usize, f64)], chunks: usize, collective: Collective,
             (_, Kind::Sr) | (Collective::Bcast, Kind::Ib) => 0,
             (_, Kind::Ir | Kind::Ia) => 1,
             (_, Kind::Ib) => 2,
-            (_, Kind::Sb) => depth,
+            // A node-aware one is not cut into chunks whose costs could be told apart.
+            (_, Kind::Sb | Kind::Sa) => depth,
         };
         if let Some(end) = until.get_mut(chunk + stage) {
             *end = end.max(us);

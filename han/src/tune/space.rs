@@ -10,6 +10,8 @@ use crate::task::slices;
 
 /// Bytes of an element.
 pub(super) const ELEMENT_BYTES: usize = 4;
+/// The node-aware allreduce.
+const NAP: &str = "nap";
 /// Policies that are tried: those of the modules `nbc` and `adapt`.
 const POLICIES: [&str; 2] = ["wait_all", "event_driven"];
 /// More ranks than this are not compared schedule by schedule.
@@ -99,7 +101,7 @@ impl Space {
 
     /// The candidates of one family.
     pub(super) fn of_family(&self, case: Case, family: Inter, by_rules: bool) -> Vec<Candidate> {
-        let segments: &[usize] = if has_tasks(&family) { &self.segments } else { &[] };
+        let segments: &[usize] = if has_tasks(&family) && !is_node_aware(&family) { &self.segments } else { &[] };
         let lengths = segments.iter().filter(|&&segment| segment < case.bytes).copied().map(Some).chain([None]);
         let candidates = lengths.map(|segment| Candidate { family, segment });
         let is_one = |candidate: &Candidate| {
@@ -139,6 +141,10 @@ impl Space {
             multiply(&mut both, "leaders", &self.leaders());
             let split: Vec<Inter> = both.iter().map(|family| Inter { splits: true, ..*family }).collect();
             both.extend(split);
+        }
+        if collective == Collective::Allreduce {
+            let node_aware = set(set(Inter::default(), "nodes_form", "hierarchical"), "inter_algorithm", NAP);
+            families.push(node_aware);
         }
         multiply(&mut both, "inter_chunk_bytes", &self.pieces(collective));
         for family in both {
@@ -227,6 +233,11 @@ pub(super) fn has_tasks(settings: &Inter) -> bool {
     settings.form == Some(Form::Hierarchical)
 }
 
+/// Whether all ranks exchange between nodes: one chunk after the other, so there is nothing to gain from several.
+pub(super) fn is_node_aware(settings: &Inter) -> bool {
+    has_tasks(settings) && settings.algorithm == Some(Algorithm::Nap)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +274,14 @@ mod tests {
         };
         let sets = [128, 256, 512, 4096].map(|bytes| leaders(bytes).into_iter().collect::<Vec<_>>());
         assert_eq!(sets, [vec![1], vec![1, 2], vec![1, 2, 4], vec![1, 2, 4]]);
+        let case = Case { collective: Collective::Allreduce, bytes: 64 << 10 };
+        let node_aware = |by_rules| {
+            let all = space.candidates(case, by_rules).into_iter();
+            all.filter(|candidate| is_node_aware(&candidate.family))
+                .map(|candidate| candidate.segment)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!([node_aware(false), node_aware(true)], [vec![None], vec![]]);
     }
 
     #[test]

@@ -93,7 +93,11 @@ impl Tasks {
             None => return Err(wrong()),
         };
         let (across, back) = names.split_once('+').map_or((names, None), |(across, back)| (across, Some(back)));
-        Ok(Self { leaders, across: algorithm(across)?, back: back.map(algorithm).transpose()? })
+        let tasks = Self { leaders, across: algorithm(across)?, back: back.map(algorithm).transpose()? };
+        if tasks.across == Algorithm::Nap && (leaders > 1 || back.is_some()) {
+            return Err(format!("`{TASKS}{text}`: nap has all ranks exchange between nodes, so it has no leaders"));
+        }
+        Ok(tasks)
     }
 }
 
@@ -144,7 +148,15 @@ mod tests {
 
     #[test]
     fn ways_lead_back() {
-        for name in ["ring", "leaders-2", "nodes/ring", "nodes-2/ring", "nodes/chain+binary", "nodes-16/chain+binary"] {
+        for name in [
+            "ring",
+            "leaders-2",
+            "nodes/ring",
+            "nodes/nap",
+            "nodes-2/ring",
+            "nodes/chain+binary",
+            "nodes-16/chain+binary",
+        ] {
             assert_eq!(name.parse::<Way>().unwrap().to_string(), name);
         }
         for (name, why) in [
@@ -152,6 +164,7 @@ mod tests {
             ("nodes-0/ring", "nodes-L/A"),
             ("nodes-2", "nodes-L/A"),
             ("nodes2/ring", "nodes-L/A"),
+            ("nodes-2/nap", "no leaders"),
         ] {
             let error = name.parse::<Way>().unwrap_err();
             assert!(error.contains(why), "{name}: {error}");

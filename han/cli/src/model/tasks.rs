@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use han::select::Inter;
 use han::select::form::{self, OverNodes};
 use han::task::simulate::{self as play, Cost};
-use han::task::{Kind, Layout, Shape, Stream, Task, slices};
+use han::task::{Across, Kind, Layout, Shape, Stream, Task, slices};
 use net_fabric::algorithm::{Algorithm, Collective, Tree};
 use net_fabric::model::{self, Case, Prediction};
 use net_fabric::transport::simulated::{self, Machine};
@@ -21,9 +21,9 @@ pub(super) fn simulate(machine: &Machine, case: &Case, tasks: Tasks, segment: us
     let layout = Layout::new(&places);
     let shape = shape(case, tasks, segment, &layout)?;
     let element_bytes = shape.element_bytes;
-    let slices = slices(&shape, ranks / nodes);
-    let door = machine.injection_bytes_per_s.map(|whole| whole / f64::from(slices));
-    let across = Machine { injection_bytes_per_s: door, ..machine.clone() };
+    let senders = senders(&shape, nodes, ranks / nodes);
+    let door = machine.injection_bytes_per_s.map(|whole| whole / f64::from(senders));
+    let shared = Machine { injection_bytes_per_s: door, ..machine.clone() };
     let mut messages = 0;
     let mut known: HashMap<(Kind, usize, usize, usize), (Cost, u64)> = HashMap::new();
     let cost = |task: &Task, members: usize| {
@@ -32,10 +32,11 @@ pub(super) fn simulate(machine: &Machine, case: &Case, tasks: Tasks, segment: us
         let (cost, sent) = match known.get(&key) {
             Some(known) => *known,
             None => {
-                let part = part(case, back, task.kind, (nodes, members))?;
+                let across = if let Stream::Pair(_) = task.stream { 2 } else { nodes };
+                let part = part(case, back, task.kind, (across, members))?;
                 let part = Case { root: task.root, bytes, ..part };
                 let take = |bytes| {
-                    let machine = if is_in_memory(task) { machine } else { &across };
+                    let machine = if task.stream.is_in_memory() { machine } else { &shared };
                     let prediction = model::simulate(machine, &Case { bytes, ..part });
                     prediction.map_err(|error| format!("{}: {error}", task.kind))
                 };
@@ -71,7 +72,8 @@ fn shape(case: &Case, tasks: Tasks, segment: usize, layout: &Layout) -> Result<S
     let choice = form::explain(&over, &settings(tasks, segment.max(element_bytes))?);
     let asked = (case.algorithm, back.unwrap_or(choice.back.algorithm));
     if (choice.inter.algorithm, choice.back.algorithm) == asked {
-        return Ok(Shape { splits: back.is_some(), ..choice.shape });
+        let across = if back.is_some() { Across::Split } else { choice.shape.across };
+        return Ok(Shape { across, ..choice.shape });
     }
     let algorithm = choice.points.iter().find(|point| point.what == "algorithm");
     let because = algorithm.map(|point| point.because.as_str()).unwrap_or_default();
@@ -96,25 +98,27 @@ fn settings(tasks: Tasks, segment: usize) -> Result<Inter, String> {
     Ok(settings)
 }
 
-/// How many leaders of a node are at work on a chunk.
-fn slices(shape: &Shape, ranks_per_node: usize) -> u32 {
+/// How many ranks of a node send to other nodes at once.
+fn senders(shape: &Shape, nodes: usize, ranks_per_node: usize) -> u32 {
     let chunk = shape.count.min(shape.chunk_bytes / shape.element_bytes);
-    let is_cut = shape.collective == Collective::Allreduce;
-    let leaders = if is_cut { shape.leaders.min(ranks_per_node) } else { 1 };
-    u32::try_from(slices::number(chunk, shape.element_bytes, leaders)).unwrap_or(u32::MAX)
+    let senders = match (shape.collective, shape.across) {
+        // Each to a node of another group, of which there is one that is its own.
+        (Collective::Allreduce, Across::NodeAware) => ranks_per_node.min(nodes).saturating_sub(1).max(1),
+        (Collective::Allreduce, _) => slices::number(chunk, shape.element_bytes, shape.leaders.min(ranks_per_node)),
+        _ => 1,
+    };
+    u32::try_from(senders).unwrap_or(u32::MAX)
 }
 
-fn is_in_memory(task: &Task) -> bool {
-    matches!(task.stream, Stream::Up | Stream::Down)
-}
-
-/// The part of `kind` in the case: on one node of so many ranks, or among so many leaders.
+/// The part of `kind` in the case: on one node of so many ranks, or among so many leaders, or two ranks of a pair.
 fn part(case: &Case, back: Option<Algorithm>, kind: Kind, (nodes, members): (usize, usize)) -> Result<Case, String> {
     let tree = Algorithm::Tree(Tree::Binomial);
     let (collective, algorithm, shape) = match kind {
         Kind::Sr => (Collective::Reduce, tree, (1, members)),
         Kind::Sb => (Collective::Bcast, tree, (1, members)),
         Kind::Ir => (Collective::Reduce, case.algorithm, (nodes, 1)),
+        Kind::Sa => (Collective::Allreduce, Algorithm::RecursiveDoubling, (1, members)),
+        Kind::Ib if case.algorithm == Algorithm::Nap => (Collective::Bcast, tree, (nodes, 1)),
         Kind::Ib => (Collective::Bcast, back.unwrap_or(case.algorithm), (nodes, 1)),
         Kind::Ia if case.collective == Collective::Barrier => (Collective::Barrier, case.algorithm, (nodes, 1)),
         Kind::Ia => (Collective::Allreduce, case.algorithm, (nodes, 1)),

@@ -23,8 +23,9 @@ const TICKS: f64 = 10.0;
 const LETTER: f64 = 6.2;
 
 /// What there may be, its colour, and what the legend says. Memory is blue, the network is red or yellow.
-const COLOURS: [(&str, &str, &str); 11] = [
+const COLOURS: [(&str, &str, &str); 12] = [
     ("sr", "#2b6cb0", "sr: reduce in the node"),
+    ("sa", "#2c5282", "sa: allreduce in the node"),
     ("sb", "#63b3ed", "sb: bcast in the node"),
     ("ir", "#c53030", "ir: reduce between nodes"),
     ("ib", "#f6ad55", "ib: bcast between nodes"),
@@ -162,7 +163,7 @@ fn boxed(svg: &mut Svg, scale: &Scale, span: &Span<'_>, y: f64) {
         (None, None) => span.event.name.clone(),
     };
     if LETTER * as_f64(text.len()) + 2.0 <= width {
-        let colour = if matches!(kind, "sr" | "ir" | "ia" | "writing the trace") { "white" } else { "black" };
+        let colour = if matches!(kind, "sr" | "sa" | "ir" | "ia" | "writing the trace") { "white" } else { "black" };
         svg.text(x + 2.0, y + BOX - 4.0, colour, &text);
     }
 }

@@ -16,7 +16,7 @@ const MOST_CALLS: usize = 30;
 /// Most kinds of calls in the table of tasks.
 const MOST_KINDS: usize = 4;
 /// Tasks in the order of their columns.
-const KINDS: [&str; 5] = ["sr", "ir", "ib", "ia", "sb"];
+const KINDS: [&str; 6] = ["sr", "ir", "ib", "ia", "sa", "sb"];
 
 pub(super) fn print(traced: &Traced, spans: &[Span<'_>], window: &Window, all: Window) -> Result<()> {
     let mut out = stdout();

@@ -92,6 +92,15 @@ fn every_leader_of_a_node_has_a_slice() {
 }
 
 #[test]
+fn ranks_exchange_between_nodes_by_pairs() {
+    // Numbers of nodes that are powers of the ranks on each, that divide and that do not; one that has fewer ranks.
+    for shape in [["4", "4"], ["8", "4"], ["6", "2"], ["6", "3"], ["9", "3"], ["10", "5"], ["7", "2"]] {
+        check("short-model", shape, None, "inter_allreduce_algorithm=nap");
+    }
+    check("short-model", ["8", "2"], None, "inter_allreduce_algorithm=nap,segment_bytes=1024");
+}
+
+#[test]
 fn trees_of_all_ranks_know_the_sockets_of_all_nodes() {
     let hello = program("hello");
     let job = Job::new(&[&options(&["8", "2"], None)[..], &["--", &hello]].concat());
@@ -210,12 +219,13 @@ fn explain_names_the_algorithm_and_its_setting() {
     let text = explain(&["reduce", "1M", "-n", "8", "--nodes", "4"], "nodes_form=flat,assume_own_cores=1");
     assert!(text.contains("net/chain") && text.contains("all over the network"), "{text}");
     let text = explain(&["allreduce", "8", "-n", "16", "--nodes", "4"], "inter_algorithm=nap");
-    assert!(text.contains("net/nap") && text.contains("goes by the nodes itself"), "{text}");
-    let text = explain(
-        &["allreduce", "8", "-n", "16", "--nodes", "4"],
-        "inter_algorithm=nap,nodes_form=hierarchical,assume_own_cores=1",
-    );
-    assert!(text.contains("nodes/recursive-doubling"), "{text}");
+    assert!(text.contains("nodes/nap") && text.contains("combines in the memory of each node"), "{text}");
+    let text = explain(&["allreduce", "8", "-n", "16", "--nodes", "4"], "inter_algorithm=nap,nodes_form=flat");
+    assert!(text.contains("net/nap"), "{text}");
+    let text = explain(&["allreduce", "8", "-n", "16", "--nodes", "4"], "inter_algorithm=smp");
+    assert!(text.contains("net/smp") && text.contains("goes by the nodes itself"), "{text}");
+    let text = explain(&["allreduce", "8", "-n", "15", "--nodes", "4"], "inter_algorithm=nap,assume_own_cores=1");
+    assert!(text.contains("nodes/recursive-doubling") && text.contains("nap is set, but"), "{text}");
     let text = explain(&["bcast", "8", "--nodes", "4", "--json"], "inter_algorithm=ring");
     assert!(text.contains("\"nodes\":4") && text.contains("ring is set, but"), "{text}");
 }

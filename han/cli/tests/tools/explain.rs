@@ -60,6 +60,13 @@ fn explain_takes_settings_as_bench_does() {
     {
         assert!(two.contains(expected), "{expected}: {two}");
     }
+    let nap = ["--plan", "--set", "inter_allreduce_algorithm=nap"];
+    let nap = |ranks| explain(&[&["allreduce", "8", "--nodes", "3", "-n", ranks], &nap[..]].concat()).unwrap();
+    for expected in ["on both levels: nodes/nap", "algorithm is nap: the setting says so", "sa(0)", "ib(0)", "sr(0)"] {
+        assert!(nap("12").contains(expected), "{expected}: {}", nap("12"));
+    }
+    assert!(!nap("9").contains("sr(0)"), "all ranks of a node have a part: {}", nap("9"));
+    assert!(nap("7").contains("nap is set, but nodes have different numbers of ranks"), "{}", nap("7"));
     let short = explain(&["allreduce", "8", "-n", "8", "--nodes", "2", "--set", "leaders=2"]).unwrap();
     assert!(short.contains("leaders is 1: each leads a slice of whole lines"), "{short}");
     assert!(explain(&["bcast", "8", "--set", "chunk=1"]).unwrap_err().contains("valid keys are "));

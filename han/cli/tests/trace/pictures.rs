@@ -76,7 +76,7 @@ fn the_overlap_of_tasks_is_measured_and_drawn() {
     fs::write(&file, TASKS).unwrap();
     let picture = folder.path().join("picture.svg");
     let text = han_trace(&[file.to_str().unwrap(), "--svg", picture.to_str().unwrap()]).unwrap();
-    // Tasks of the call on each rank: sr, ir, ib, ia, sb, memory, network, either, overlap.
+    // Tasks of the call on each rank: sr, ir, ib, ia, sa, sb, memory, network, either, overlap.
     let table = text.split_once("overlap |").unwrap().1;
     let rows = table.lines().filter(|line| line.starts_with("| bcast"));
     let rows: Vec<String> =
@@ -84,8 +84,8 @@ fn the_overlap_of_tasks_is_measured_and_drawn() {
     assert_eq!(
         rows,
         [
-            "bcast 64 0 0.000 0.000 20.0 0.000 10.0 10.0 20.0 25.0 0.50",
-            "bcast 64 1 0.000 0.000 0.000 0.000 9.500 9.500 0.000 9.500 -",
+            "bcast 64 0 0.000 0.000 20.0 0.000 0.000 10.0 10.0 20.0 25.0 0.50",
+            "bcast 64 1 0.000 0.000 0.000 0.000 0.000 9.500 9.500 0.000 9.500 -",
         ]
     );
     assert!(text.contains("2 older spans were dropped") && text.contains("agree to 1.500 us"), "{text}");

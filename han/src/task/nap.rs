@@ -1,0 +1,98 @@
+//! The node-aware allreduce as tasks (`nap-allreduce`, section III): `sa` on each node, then step by step an exchange between
+//! nodes, of which each rank has one message at most, and a reduction on each node of what its ranks have received.
+//!
+//! Who exchanges with whom, also where the number of nodes is no power of the ranks on each, is
+//! [`net_fabric::algorithm::nap::steps`]. In each step the first ranks of a node have a part each, in the order of the groups of
+//! nodes that they are from, so operands meet in the order of the ranks. Where these are all ranks of the node, `sa` combines
+//! the parts; else `sr` of these ranks alone does, and `sb` tells the others.
+
+use net_fabric::algorithm::nap::{Exchange, Seat, steps};
+use reduce_kernels::Place;
+
+use super::build::{Builder, Piece, SLOTS};
+use super::{Kind, Layout, Stream};
+
+impl Layout {
+    /// Whether all nodes have as many ranks, and at least two, so that these can exchange with those of other nodes.
+    #[must_use]
+    pub fn has_pairs(&self) -> bool {
+        self.nodes() > 1 && self.rails() > 1 && self.is_even()
+    }
+
+    /// The steps of a node-aware allreduce for a rank: none without pairs.
+    fn exchanges(&self, rank: usize) -> Vec<Exchange> {
+        if !self.has_pairs() {
+            return Vec::new();
+        }
+        steps(self.nodes(), self.rails(), self.node_of(rank), self.local_of(rank))
+    }
+
+    /// The two ranks, in their order, one of them `rank`, that exchange in the step that `later` others follow.
+    pub(crate) fn pair(&self, rank: usize, later: usize) -> Option<[usize; 2]> {
+        let exchange = *self.exchanges(rank).iter().rev().nth(later)?;
+        let Seat { node, local } = exchange.to.or(exchange.from)?;
+        let peer = self.members(node)[local];
+        Some([rank.min(peer), rank.max(peer)])
+    }
+
+    /// How many steps there are for the rank that has most.
+    pub(crate) fn most_exchanges(&self) -> usize {
+        (0..self.nodes()).map(|node| self.exchanges(self.members(node)[0]).len()).max().unwrap_or(0)
+    }
+
+    /// How many ranks of a node have a part in a step, where these are not all: in ascending order.
+    pub(crate) fn fewer_parts(&self) -> Vec<usize> {
+        let of_node = |node: usize| self.exchanges(self.members(node)[0]);
+        let parts = (0..self.nodes()).flat_map(of_node).map(|exchange| exchange.parts);
+        let fewer: std::collections::BTreeSet<usize> = parts.filter(|&parts| parts < self.rails()).collect();
+        fewer.into_iter().collect()
+    }
+}
+
+impl Builder<'_> {
+    /// A chunk of an allreduce.
+    pub(super) fn node_aware(&mut self, chunk: &Piece) {
+        let recv = Place::Recv;
+        let exchanges = self.layout.exchanges(self.rank);
+        let mut last = self.task(Kind::Sa, chunk, Stream::Up, 0, Place::Send, Some(recv), [None; 2]);
+        for (step, exchange) in exchanges.iter().enumerate() {
+            let slot = (chunk.chunk * exchanges.len() + step) % SLOTS;
+            let later = exchanges.len() - 1 - step;
+            last = self.step(chunk, exchange, (later, slot), last);
+        }
+    }
+
+    /// What follows `last` in a step; the number of its last task.
+    fn step(&mut self, chunk: &Piece, exchange: &Exchange, (later, slot): (usize, usize), last: usize) -> usize {
+        let recv = Place::Recv;
+        // What it has been given is read in place of the node's own, which may still be on its way.
+        let (mut part, mut after) = (recv, [Some(last), None]);
+        let pair = self.layout.pair(self.rank, later);
+        for root in (0..2).filter(|_| pair.is_some()) {
+            let is_own = pair.is_some_and(|pair| pair[root] == self.rank);
+            if is_own && exchange.to.is_some() {
+                let ib = self.task(Kind::Ib, chunk, Stream::Pair(later), root, recv, Some(recv), [Some(last), None]);
+                after[0] = Some(ib);
+            } else if !is_own && exchange.from.is_some() {
+                part = self.slot(slot);
+                let free = [self.slots[slot], None];
+                after[1] = Some(self.task(Kind::Ib, chunk, Stream::Pair(later), root, part, Some(part), free));
+            }
+        }
+        let (members, local) = (self.layout.rails(), self.layout.local_of(self.rank));
+        let (read, last) = if exchange.parts == members {
+            let sa = self.task(Kind::Sa, chunk, Stream::Up, 0, part, Some(recv), after);
+            (sa, sa)
+        } else {
+            let to = (local == 0).then_some(recv);
+            let first = Stream::First(exchange.parts);
+            let sr = (local < exchange.parts).then(|| self.task(Kind::Sr, chunk, first, 0, part, to, after));
+            let read = sr.unwrap_or(last);
+            (read, self.task(Kind::Sb, chunk, Stream::Down, 0, recv, Some(recv), [Some(read), None]))
+        };
+        if part != recv {
+            self.slots[slot] = Some(read);
+        }
+        last
+    }
+}
