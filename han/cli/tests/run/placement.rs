@@ -64,7 +64,8 @@ fn nodes_take_blocks_and_unequal_ones_where_they_must() {
 
 #[test]
 fn a_prefix_that_drops_variables_does_not_take_the_ranks_places() {
-    let show = "echo $PMI_RANK of $PMI_SIZE, $MPI_LOCALRANKID of $MPI_LOCALNRANKS, HOME=$HOME; : <&$PMI_FD";
+    let show =
+        "echo $PMI_RANK of $PMI_SIZE, $MPI_LOCALRANKID of $MPI_LOCALNRANKS, HOME=$HOME; test -e /proc/$$/fd/$PMI_FD";
     let done = Job::script(&["-n", "3", "--nodes", "2", "--node-exec", "env -i"], show).env("HOME", "/").finish();
     done.expect(0, &[]);
     assert_eq!(done.sorted_lines(), ["0 of 3, 0 of 2, HOME=", "1 of 3, 1 of 2, HOME=", "2 of 3, 0 of 1, HOME="]);

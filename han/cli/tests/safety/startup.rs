@@ -28,7 +28,7 @@ fn wrong_variables_are_answered_with_what_is_valid() {
         ("HAN_SET", "backing=disk", ["backing=disk", "auto, memfd or dev_shm"]),
         ("HAN_SET", "spins", ["\"spins\"", "key=value"]),
         ("HAN_LOG", "loud", ["HAN_LOG=loud", "error, warn, info, debug"]),
-        ("HAN_WATCHDOG", "-1", ["HAN_WATCHDOG=-1", "a number of seconds, 0 or more"]),
+        ("HAN_WATCHDOG", "-1", ["HAN_WATCHDOG=-1", "a number of seconds, 0 to 1e9"]),
         ("HAN_REPRODUCIBLE", "yes", ["HAN_REPRODUCIBLE=yes", "0, 1"]),
     ] {
         refused(roles::job(2, "hello").env(name, value), &parts);
