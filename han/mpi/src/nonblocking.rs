@@ -48,8 +48,8 @@ export! {
             Some(code) => code,
             None => {
                 let real = theirs!(c"PMPI_Ibarrier", unsafe extern "C-unwind" fn(Word, *mut Word) -> c_int);
-// SAFETY: the arguments are the caller's own.
-unsafe { real(comm, request) }
+                // SAFETY: the arguments are the caller's own.
+                unsafe { real(comm, request) }
             }
         }
     }

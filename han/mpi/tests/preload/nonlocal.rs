@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// What the MPI standard (5.0) calls nonlocal, or collective and blocking, by the chapters; `*` stands for a second name
-/// with `_c`.
+/// What may wait for other ranks of the functions that MPICH 5 exports, by the standard's chapters; `*` stands for a second
+/// name with `_c`.
 const NONLOCAL: &str = "
     Send* Ssend* Rsend* Recv* Sendrecv* Sendrecv_replace* Probe Mprobe Mrecv*
     Buffer_detach* Buffer_flush Comm_detach_buffer* Comm_flush_buffer Session_detach_buffer* Session_flush_buffer
