@@ -12,6 +12,8 @@
  *   --rotate-roots        the root is the iteration's number modulo the ranks (default: 0)
  *   --in-place            the root of a reduce, and all ranks of an allreduce, give their receive buffer
  *   --alloc malloc|shared|register    ordinary memory; han_malloc; ordinary memory after han_register
+ *   --offset B            buffers begin B bytes behind the start of a page, at most 4095 (default 0; the C library's
+ *                         malloc returns 16 for long ones); a multiple of the element's length
  *   --repeats N           repeats of each size, at least 5 (default 5)
  *   --ms T                length of a repeat in milliseconds, about (default 10)
  *
@@ -125,7 +127,7 @@ static struct {
     int size_count;
     int loop, cold, rotate_roots, in_place;
     enum alloc alloc;
-    int buffers, repeats;
+    int buffers, repeats, offset;
     double repeat_s;
 } options = {.buffers = 1, .repeats = 5, .repeat_s = 10e-3};
 
@@ -183,9 +185,10 @@ static void read_arguments(int argc, char **argv) {
         else if (!strcmp(option, "--dtype")) doubles = index_of(option, argv[i], dtype_names, 2);
         else if (!strcmp(option, "--alloc")) options.alloc = (enum alloc)index_of(option, argv[i], alloc_names, ALLOCS);
         else if (!strcmp(option, "--buffers")) options.buffers = (int)number(option, argv[i], 1, 1024);
+        else if (!strcmp(option, "--offset")) options.offset = (int)number(option, argv[i], 0, 4095);
         else if (!strcmp(option, "--repeats")) options.repeats = (int)number(option, argv[i], 5, 1000);
         else if (!strcmp(option, "--ms")) options.repeat_s = number(option, argv[i], 0.01, 1e5) * 1e-3;
-        else index_of("options", option, (const char *const[]){"--sizes", "--dtype", "--alloc", "--buffers", "--repeats", "--ms"}, 6);
+        else index_of("options", option, (const char *const[]){"--sizes", "--dtype", "--alloc", "--buffers", "--offset", "--repeats", "--ms"}, 7);
     }
     if (!any) {
         fprintf(stderr, "usage: collbench COLL[,COLL...] [OPTIONS]; the head of collbench.c lists them\n");
@@ -216,10 +219,10 @@ static unsigned char **send_buffers, **receive_buffers;
 
 static size_t element_bytes(void) { return doubles ? sizeof(double) : sizeof(float); }
 
-/* Whole pages, touched by the rank that uses them. */
+/* On pages of their own, touched by the rank that uses them. */
 static void *allocate(size_t bytes) {
     void *pointer = NULL;
-    bytes = (bytes + 4095) / 4096 * 4096;
+    bytes = (bytes + (size_t)options.offset + 4095) / 4096 * 4096;
 #ifdef USE_HAN
     if (options.alloc == SHARED) must(han_malloc(bytes, &pointer));
 #endif
@@ -231,7 +234,7 @@ static void *allocate(size_t bytes) {
 #if defined USE_HAN && defined HAN_HAS_REGISTER
     if (options.alloc == REGISTER) must(han_register(pointer, bytes));
 #endif
-    return pointer;
+    return (unsigned char *)pointer + options.offset;
 }
 
 static unsigned char **allocate_all(size_t bytes) {
@@ -451,10 +454,10 @@ static int measure(enum collective collective, size_t bytes) {
     qsort(times, (size_t)options.repeats, sizeof *times, ascending);
     if (rank == 0) {
         printf("{\"coll\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"dtype\":\"%s\",\"style\":\"%s\",\"cold\":%s,"
-               "\"alloc\":\"%s\",\"buffers\":%d,\"rotate_roots\":%s,\"in_place\":%s,\"iters\":%ld,\"repeats\":%d,"
+               "\"alloc\":\"%s\",\"buffers\":%d,\"offset\":%d,\"rotate_roots\":%s,\"in_place\":%s,\"iters\":%ld,\"repeats\":%d,"
                "\"us_min\":%.4f,\"us_median\":%.4f,\"us_max\":%.4f,\"verified\":%s}\n",
                collective_names[collective], job.bytes, ranks, dtype_names[doubles], options.loop ? "loop" : "osu",
-               truth(options.cold), alloc_names[options.alloc], options.buffers, truth(options.rotate_roots),
+               truth(options.cold), alloc_names[options.alloc], options.buffers, options.offset, truth(options.rotate_roots),
                truth(options.in_place), iterations, options.repeats, times[0], times[options.repeats / 2],
                times[options.repeats - 1], truth(right));
         fflush(stdout);
