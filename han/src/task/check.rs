@@ -281,6 +281,24 @@ fn node_aware_ranks_send_as_few_messages_between_nodes_as_the_paper_says() {
 }
 
 #[test]
+fn a_chunk_of_a_node_aware_allreduce_is_combined_while_the_one_before_travels() {
+    let layout = Layout::new(&[0, 0, 1, 1, 2, 2, 3, 3]);
+    let (collective, across) = (Collective::Allreduce, Across::NodeAware);
+    let shape = Shape { collective, count: 40, element_bytes: 8, chunk_bytes: 64, leaders: 1, across, root: 0 };
+    for rank in 0..layout.size() {
+        let plan = TaskPlan::new(&layout, &shape, rank);
+        let up = plan.streams.iter().find(|(stream, _)| *stream == Stream::Up);
+        let in_memory = up.map_or(&[][..], |(_, tasks)| tasks);
+        let tasks = &plan.tasks;
+        let of = |chunk| move |task: &&usize| tasks[**task].chunk == chunk;
+        for chunk in 1..plan.chunks {
+            let (first, last) = (in_memory.iter().find(of(chunk)), in_memory.iter().rfind(of(chunk - 1)));
+            assert!(first < last, "rank {rank}, chunk {chunk}: {in_memory:?}");
+        }
+    }
+}
+
+#[test]
 fn every_chunk_of_an_allreduce_has_as_many_slices_as_leaders() {
     for nodes in [&[0, 0, 0, 1, 1, 1][..], &[0, 0, 0, 1], &[0, 1, 1, 2, 2, 2], &[0, 1]] {
         let layout = Layout::new(nodes);
