@@ -9,7 +9,7 @@ use super::kept::Prepared;
 use super::pipeline::{call_of, trace_begin, trace_end};
 use crate::context::Inner;
 use crate::error::Result;
-use crate::task::Stream;
+use crate::task::{Stream, Task};
 use crate::trace::{Open, Trace};
 
 /// A task that goes on in the network while this rank does others.
@@ -73,7 +73,10 @@ pub(super) fn run(
             local.run(&call, || context.idle_on_node())?;
         } else if let Some(fabric) = groups.between(task.stream) {
             let plan = prepared.inter(task.stream);
-            if tasks.get(number + 1).is_some_and(|next| next.kind.hands_out() || !next.after.contains(&Some(number))) {
+            // Between two nodes nothing is sent on.
+            let may_send_on = fabric.size() > 2;
+            let goes_on = |next: &Task| !next.after.contains(&Some(number)) || next.kind.hands_out() && may_send_on;
+            if tasks.get(number + 1).is_some_and(goes_on) {
                 let ticket = fabric.start(announced, call, plan)?;
                 under_way.push(Travels { task: number, stream: task.stream, ticket, traced: open });
                 continue;
