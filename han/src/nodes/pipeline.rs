@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use net_fabric::Announced;
 use reduce_kernels::Pieces;
@@ -15,13 +15,24 @@ use super::timed::Mark;
 use super::{Entry, Nodes};
 use crate::context::Inner;
 use crate::error::{Error, Result};
-use crate::task::{Kind, Stream, Task, WINDOW};
+use crate::task::{Kind, SENDING, Stream, Task, WINDOW};
 use crate::trace::{CallName, Lane as Traced, Open, Trace, What};
 
 /// Operations of a communicator that are under way at a time: later ones wait.
 const MOST_ACTIVE: usize = 8;
 /// Longest sleep in the network while memory is waited for, too.
 const NAP: Duration = Duration::from_micros(100);
+/// After so long in vain somebody is late.
+const STALLED: Duration = Duration::from_millis(2);
+
+/// How far a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Open,
+    /// It has its result, and may still send it on.
+    HasResult,
+    Done,
+}
 
 /// An operation that is carried out task by task.
 #[derive(Debug)]
@@ -35,7 +46,7 @@ pub(super) struct Running {
     /// By stream of the plan: tasks that were begun.
     begun: Vec<usize>,
     /// By task.
-    done: Vec<bool>,
+    states: Vec<State>,
     left: usize,
     /// How a trace calls it.
     name: Option<CallName>,
@@ -50,8 +61,8 @@ impl Running {
         name: Option<CallName>,
     ) -> Self {
         let (streams, tasks) = (prepared.plan.streams.len(), prepared.plan.tasks.len());
-        let (begun, done) = (vec![0; streams], vec![false; tasks]);
-        Self { announced, pieces, _lent: lent, begun, done, left: tasks, name, prepared }
+        let (begun, states) = (vec![0; streams], vec![State::Open; tasks]);
+        Self { announced, pieces, _lent: lent, begun, states, left: tasks, name, prepared }
     }
 
     pub(super) fn give_up(&mut self) {
@@ -62,8 +73,9 @@ impl Running {
     fn next(&self, stream: usize) -> Option<usize> {
         let (_, tasks) = &self.prepared.plan.streams[stream];
         let next = *tasks.get(self.begun[stream])?;
-        let has = |task: &usize| self.done[*task];
-        self.prepared.plan.tasks[next].after.iter().flatten().all(has).then_some(next)
+        let task = &self.prepared.plan.tasks[next];
+        let wanted = if task.kind.hands_out() { State::HasResult } else { State::Done };
+        task.after.iter().flatten().all(|&before| self.states[before] >= wanted).then_some(next)
     }
 }
 
@@ -74,6 +86,8 @@ struct Flight {
     operation: u64,
     task: usize,
     ticket: Ticket,
+    /// All it does is send.
+    has_result: bool,
     /// In a trace.
     traced: Option<Open>,
 }
@@ -87,7 +101,11 @@ impl Flight {
 
 /// The tasks that were begun and have not completed, by stream.
 #[derive(Debug)]
-pub(super) struct Flights(Vec<Lane>);
+pub(super) struct Flights {
+    lanes: Vec<Lane>,
+    /// This rank has waited for long, so more tasks may be under way that only send.
+    is_stalled: bool,
+}
 
 #[derive(Debug)]
 struct Lane {
@@ -97,20 +115,29 @@ struct Lane {
     is_taken: bool,
 }
 
+impl Lane {
+    fn has_room(&self, is_stalled: bool) -> bool {
+        let waiting = || self.flights.iter().filter(|flight| !flight.has_result).count();
+        self.flights.len() < WINDOW || (is_stalled && self.flights.len() < WINDOW + SENDING && waiting() < WINDOW)
+    }
+}
+
 impl Flights {
     pub(super) fn new(streams: impl Iterator<Item = Stream>) -> Self {
-        Self(streams.map(|stream| Lane { stream, flights: VecDeque::new(), is_taken: false }).collect())
+        let lanes = streams.map(|stream| Lane { stream, flights: VecDeque::new(), is_taken: false });
+        Self { lanes: lanes.collect(), is_stalled: false }
     }
 
     /// Whether tasks are under way in memory, and in the network.
     fn are(&self) -> (bool, bool) {
-        let any = |in_memory| self.0.iter().any(|of| of.stream.is_in_memory() == in_memory && !of.flights.is_empty());
+        let any =
+            |in_memory| self.lanes.iter().any(|of| of.stream.is_in_memory() == in_memory && !of.flights.is_empty());
         (any(true), any(false))
     }
 
     /// The place of a stream of this rank.
     fn place(&self, stream: Stream) -> Result<usize> {
-        self.0.iter().position(|lane| lane.stream == stream).ok_or_else(misplaced)
+        self.lanes.iter().position(|lane| lane.stream == stream).ok_or_else(misplaced)
     }
 }
 
@@ -186,7 +213,7 @@ impl Nodes {
         let Self { groups, queue, flights, begun, .. } = self;
         let first = *begun - queue.len() as u64;
         let mut any = false;
-        flights.0.iter_mut().for_each(|lane| lane.is_taken = false);
+        flights.lanes.iter_mut().for_each(|lane| lane.is_taken = false);
         let operations = queue.iter_mut().enumerate();
         let operations = operations.filter_map(|(at, entry)| match entry {
             Some(Entry::Tasks(running)) => Some((first + at as u64 + 1, running)),
@@ -196,11 +223,11 @@ impl Nodes {
             for number in 0..running.begun.len() {
                 let stream = running.prepared.plan.streams[number].0;
                 let place = flights.place(stream)?;
-                let lane = &mut flights.0[place];
+                let lane = &mut flights.lanes[place];
                 if lane.is_taken {
                     continue;
                 }
-                while lane.flights.len() < WINDOW
+                while lane.has_room(flights.is_stalled)
                     && let Some(task) = running.next(number)
                     && let Some(pieces) = running.pieces.as_ref().or(lent)
                 {
@@ -210,7 +237,7 @@ impl Nodes {
                     let trace = trace.filter(|_| !waits);
                     let traced = trace_begin(trace, running.name, &running.prepared, task);
                     let ticket = groups.start(running.announced, stream, call, &running.prepared)?;
-                    lane.flights.push_back(Flight { operation, task, ticket, traced });
+                    lane.flights.push_back(Flight { operation, task, ticket, has_result: false, traced });
                     running.begun[number] += 1;
                     any = true;
                 }
@@ -225,7 +252,7 @@ impl Nodes {
         let Self { groups, queue, flights, begun, marks, .. } = self;
         let first = *begun - queue.len() as u64;
         let mut any = false;
-        for Lane { stream, flights, .. } in &mut flights.0 {
+        for Lane { stream, flights, .. } in &mut flights.lanes {
             if flights.is_empty() {
                 continue;
             }
@@ -237,7 +264,7 @@ impl Nodes {
                 }
                 let Some(entry) = queue.get_mut(flight.place_behind(first)) else { return };
                 if let Some(Entry::Tasks(running)) = entry {
-                    running.done[flight.task] = true;
+                    running.states[flight.task] = State::Done;
                     running.left -= 1;
                     if running.left == 0 {
                         *entry = None;
@@ -256,13 +283,21 @@ impl Nodes {
                 }
             } else if let Some(fabric) = groups.between(*stream) {
                 fabric.note_completed()?;
+                let mut has_results = false;
                 flights.retain_mut(|flight| {
-                    let is_done = fabric.has_completed(flight.ticket);
-                    if is_done {
+                    if fabric.has_completed(flight.ticket) {
                         note(flight, queue);
+                        return false;
                     }
-                    !is_done
+                    if !flight.has_result && fabric.has_result(flight.ticket) {
+                        (flight.has_result, has_results) = (true, true);
+                        if let Some(Some(Entry::Tasks(running))) = queue.get_mut(flight.place_behind(first)) {
+                            running.states[flight.task] = State::HasResult;
+                        }
+                    }
+                    true
                 });
+                any |= has_results;
             }
         }
         // It notes completions by itself, too, when it begins something: whether it is busy does not tell.
@@ -291,10 +326,12 @@ impl Nodes {
         let link = Rc::clone(self.groups.flat.link());
         let mut for_network = link.patience().begin();
         let mut for_memory = Rest::new(&context.job);
+        let mut stands_since = None;
         while !self.has_completed(ticket) {
             let moved = self.advance(lent, context)?;
             if moved {
                 for_memory.restart();
+                (stands_since, self.flights.is_stalled) = (None, false);
             }
             if !for_network.is_due(moved) {
                 continue;
@@ -304,6 +341,7 @@ impl Nodes {
             if moved {
                 continue;
             }
+            self.flights.is_stalled = stands_since.get_or_insert_with(Instant::now).elapsed() >= STALLED;
             let (in_memory, in_network) = self.flights.are();
             let rested = match (in_memory, in_network || self.groups.flat.is_busy()) {
                 (true, false) => {

@@ -9,7 +9,7 @@ use super::kept::Prepared;
 use super::pipeline::{call_of, trace_begin, trace_end};
 use crate::context::Inner;
 use crate::error::Result;
-use crate::task::Stream;
+use crate::task::{Stream, Task};
 use crate::trace::{Open, Trace};
 
 /// A task that goes on in the network while this rank does others.
@@ -21,12 +21,25 @@ struct Travels {
 }
 
 impl Travels {
+    /// Waits for its end.
     fn wait(self, groups: &mut Groups, context: &Inner) -> Result<()> {
         if let Some(fabric) = groups.between(self.stream) {
             fabric.wait(self.ticket, || context.idle())?;
         }
         trace_end(context.trace(), self.traced);
         Ok(())
+    }
+
+    /// Waits for its result; what is left of it, if it has still to send that on.
+    fn wait_for_result(self, groups: &mut Groups, context: &Inner) -> Result<Option<Self>> {
+        if let Some(fabric) = groups.between(self.stream) {
+            fabric.wait_for_result(self.ticket, || context.idle())?;
+            if !fabric.has_completed(self.ticket) {
+                return Ok(Some(self));
+            }
+        }
+        trace_end(context.trace(), self.traced);
+        Ok(None)
     }
 }
 
@@ -38,15 +51,21 @@ pub(super) fn run(
     pieces: &Pieces,
     context: &Inner,
 ) -> Result<()> {
-    // What the next task does not need: a broadcast's root gives its node the data while they travel, and a leader takes
-    // part in the sums of other slices.
+    // What the next task does not need: a leader gives its node the data while they travel on, and takes part in the sums
+    // of other slices.
     let mut under_way: Vec<Travels> = Vec::new();
     let trace = context.trace();
     let name = trace.and_then(Trace::begun);
     let tasks = &prepared.plan.tasks;
     for (number, task) in tasks.iter().enumerate() {
-        for travels in under_way.extract_if(.., |travels| task.after.contains(&Some(travels.task))) {
-            travels.wait(groups, context)?;
+        let needed = under_way.extract_if(.., |travels| task.after.contains(&Some(travels.task)));
+        for travels in needed.collect::<Vec<_>>() {
+            if task.kind.hands_out() {
+                // A late node holds up what goes on to it, and not this one.
+                under_way.extend(travels.wait_for_result(groups, context)?);
+            } else {
+                travels.wait(groups, context)?;
+            }
         }
         let call = call_of(task, pieces);
         let open = trace_begin(trace, name, prepared, number);
@@ -54,7 +73,10 @@ pub(super) fn run(
             local.run(&call, || context.idle_on_node())?;
         } else if let Some(fabric) = groups.between(task.stream) {
             let plan = prepared.inter(task.stream);
-            if tasks.get(number + 1).is_some_and(|next| !next.after.contains(&Some(number))) {
+            // Between two nodes nothing is sent on.
+            let may_send_on = fabric.size() > 2;
+            let goes_on = |next: &Task| !next.after.contains(&Some(number)) || next.kind.hands_out() && may_send_on;
+            if tasks.get(number + 1).is_some_and(goes_on) {
                 let ticket = fabric.start(announced, call, plan)?;
                 under_way.push(Travels { task: number, stream: task.stream, ticket, traced: open });
                 continue;

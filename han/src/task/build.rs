@@ -14,8 +14,12 @@ impl TaskPlan {
     #[must_use]
     pub fn new(layout: &Layout, shape: &Shape, rank: usize) -> Self {
         let mut builder = Builder::new(layout, shape, rank);
-        for chunk in 0..builder.chunks {
-            builder.chunk(chunk);
+        if shape.collective == Collective::Allreduce && shape.across == Across::NodeAware && layout.has_pairs() {
+            let chunks: Vec<Piece> =
+                (0..builder.chunks).map(|chunk| builder.piece((chunk, 0), builder.range(chunk), 0)).collect();
+            builder.node_aware(&chunks);
+        } else {
+            (0..builder.chunks).for_each(|chunk| builder.chunk(chunk));
         }
         let Builder { tasks, streams, chunks, scratch_bytes, .. } = builder;
         Self { tasks, streams, scratch_bytes, chunks }
@@ -70,18 +74,19 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn chunk(&mut self, chunk: usize) {
-        let Shape { collective, count, element_bytes, leaders, root, .. } = *self.shape;
+    fn range(&self, chunk: usize) -> Range<usize> {
         let from = chunk * self.chunk_count;
-        let range = from..(from + self.chunk_count).min(count);
+        from..(from + self.chunk_count).min(self.shape.count)
+    }
+
+    fn chunk(&mut self, chunk: usize) {
+        let Shape { collective, element_bytes, leaders, root, .. } = *self.shape;
+        let range = self.range(chunk);
         // The root leads its node.
         let of_root = self.layout.rail_of(root);
         match collective {
             Collective::Bcast => self.bcast(&self.piece((chunk, 0), range, of_root)),
             Collective::Reduce => self.reduce(&self.piece((chunk, 0), range, of_root)),
-            Collective::Allreduce if self.shape.across == Across::NodeAware && self.layout.has_pairs() => {
-                self.node_aware(&self.piece((chunk, 0), range, 0));
-            }
             Collective::Allreduce => {
                 let leaders = leaders.clamp(1, self.layout.rails());
                 let slices = slices::cut(range, element_bytes, leaders).enumerate();

@@ -12,10 +12,12 @@ use super::{Across, Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
 /// Whose contributions a value has, in their order.
 type Value = Vec<usize>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Waiting,
     Begun,
+    /// Its result is there, and messages may still be sent out of it.
+    Sends,
     Done,
 }
 
@@ -63,7 +65,8 @@ impl<'a> Play<'a> {
         let Some((_, tasks)) = plan.streams.get(stream) else { return false };
         let Some(&next) = tasks.iter().find(|&&task| states[task] == State::Waiting) else { return false };
         let task = &plan.tasks[next];
-        if task.after.iter().flatten().any(|&after| states[after] != State::Done) {
+        let wanted = if task.kind.hands_out() { State::Sends } else { State::Done };
+        if task.after.iter().flatten().any(|&after| states[after] < wanted) {
             return false;
         }
         let touches = |task: &Task| {
@@ -76,11 +79,12 @@ impl<'a> Play<'a> {
             touches(task).into_iter().map(|(place, writes)| (place, writes && !reads)).collect::<Vec<_>>()
         };
         for (other, state) in states.iter().enumerate() {
-            if *state != State::Begun || self.shape.collective == Collective::Barrier {
+            if matches!(state, State::Waiting | State::Done) || self.shape.collective == Collective::Barrier {
                 continue;
             }
             for (place, writes) in touches(task) {
-                let clash = touches(&plan.tasks[other]).iter().any(|&(at, also)| at == place && (writes || also));
+                let mut theirs = touches(&plan.tasks[other]).into_iter();
+                let clash = theirs.any(|(at, also)| at == place && (writes || also && *state == State::Begun));
                 assert!(!clash, "rank {rank}: {task:?} while {:?}", plan.tasks[other]);
             }
         }
@@ -105,7 +109,7 @@ impl<'a> Play<'a> {
         for &member in &group {
             let of = &self.ranks[member];
             let Some((_, tasks)) = of.plan.streams.iter().find(|(other, _)| *other == name) else { return false };
-            let undone = tasks.iter().find(|&&task| of.states[task] != State::Done);
+            let undone = tasks.iter().find(|&&task| of.states[task] < State::Sends);
             let Some(&undone) = undone.filter(|&&task| of.states[task] == State::Begun) else { return false };
             let theirs = &of.plan.tasks[undone];
             let same = |task: &Task| (task.kind, task.chunk, task.slice, task.root, task.range.clone());
@@ -113,10 +117,18 @@ impl<'a> Play<'a> {
             found.push((member, undone));
         }
         self.carry_out(&task, &found);
-        for (member, task) in found {
-            self.ranks[member].states[task] = State::Done;
+        for (member, number) in found {
+            self.ranks[member].states[number] = if task.stream.is_in_memory() { State::Done } else { State::Sends };
         }
         true
+    }
+
+    /// The oldest task of a rank's stream that still sends has sent everything.
+    fn sent(&mut self, rank: usize, stream: usize) -> bool {
+        let Rank { plan, states, .. } = &mut self.ranks[rank];
+        let Some((_, tasks)) = plan.streams.get(stream) else { return false };
+        let oldest = tasks.iter().find(|&&task| states[task] == State::Sends);
+        oldest.map(|&task| states[task] = State::Done).is_some()
     }
 
     fn carry_out(&mut self, task: &Task, group: &[(usize, usize)]) {
@@ -145,13 +157,13 @@ impl<'a> Play<'a> {
     }
 
     /// Plays in the order that `choices` gives, then on as long as anything can.
-    fn run(&mut self, choices: &[(usize, usize, bool)]) {
-        for &(rank, stream, begins) in choices {
+    fn run(&mut self, choices: &[(usize, usize, usize)]) {
+        for &(rank, stream, what) in choices {
             let rank = rank % self.layout.size();
-            if begins {
-                self.begin(rank, stream)
-            } else {
-                self.complete(rank, stream)
+            match what {
+                0 => self.begin(rank, stream),
+                1 => self.complete(rank, stream),
+                _ => self.sent(rank, stream),
             };
         }
         let mut goes_on = true;
@@ -159,7 +171,7 @@ impl<'a> Play<'a> {
             goes_on = false;
             for rank in 0..self.layout.size() {
                 for stream in 0..self.ranks[rank].plan.streams.len() {
-                    goes_on |= self.begin(rank, stream) | self.complete(rank, stream);
+                    goes_on |= self.begin(rank, stream) | self.complete(rank, stream) | self.sent(rank, stream);
                 }
             }
         }
@@ -215,7 +227,7 @@ proptest! {
         leaders in 1_usize..6,
         across in prop::sample::select(vec![Across::Whole, Across::Split, Across::NodeAware]),
         in_place in any::<bool>(),
-        choices in prop::collection::vec((0_usize..12, 0_usize..6, any::<bool>()), 0..400),
+        choices in prop::collection::vec((0_usize..12, 0_usize..6, 0_usize..3), 0..400),
     ) {
         let count = if collective == Collective::Barrier { 0 } else { count };
         let root = if matches!(collective, Collective::Bcast | Collective::Reduce) { root % layout.size() } else { 0 };
@@ -239,7 +251,7 @@ proptest! {
         layout in even_layouts(),
         (count, chunk_bytes) in (0_usize..40, 8_usize..80),
         in_place in any::<bool>(),
-        choices in prop::collection::vec((0_usize..56, 0_usize..6, any::<bool>()), 0..400),
+        choices in prop::collection::vec((0_usize..56, 0_usize..6, 0_usize..3), 0..400),
     ) {
         let (collective, across) = (Collective::Allreduce, Across::NodeAware);
         let shape = Shape { collective, count, element_bytes: 4, chunk_bytes, leaders: 1, across, root: 0 };
@@ -264,6 +276,24 @@ fn node_aware_ranks_send_as_few_messages_between_nodes_as_the_paper_says() {
                 assert!(plan.tasks.iter().all(|task| !matches!(task.stream, Stream::Rail(_) | Stream::Back(_))));
             }
             assert!(most <= least && most > 0, "{nodes} nodes of {ranks}: {most} messages of a rank");
+        }
+    }
+}
+
+#[test]
+fn a_chunk_of_a_node_aware_allreduce_is_combined_while_the_one_before_travels() {
+    let layout = Layout::new(&[0, 0, 1, 1, 2, 2, 3, 3]);
+    let (collective, across) = (Collective::Allreduce, Across::NodeAware);
+    let shape = Shape { collective, count: 40, element_bytes: 8, chunk_bytes: 64, leaders: 1, across, root: 0 };
+    for rank in 0..layout.size() {
+        let plan = TaskPlan::new(&layout, &shape, rank);
+        let up = plan.streams.iter().find(|(stream, _)| *stream == Stream::Up);
+        let in_memory = up.map_or(&[][..], |(_, tasks)| tasks);
+        let tasks = &plan.tasks;
+        let of = |chunk| move |task: &&usize| tasks[**task].chunk == chunk;
+        for chunk in 1..plan.chunks {
+            let (first, last) = (in_memory.iter().find(of(chunk)), in_memory.iter().rfind(of(chunk - 1)));
+            assert!(first < last, "rank {rank}, chunk {chunk}: {in_memory:?}");
         }
     }
 }

@@ -29,6 +29,9 @@ pub use layout::Layout;
 
 /// Tasks of a stream that a rank has under way at a time.
 pub(crate) const WINDOW: usize = 4;
+/// Those beside them that only send, while some rank is late: it holds up the others when there are more. In a quick network as
+/// many more would not be where their data are in the caches (`docs/nodes.md`).
+pub(crate) const SENDING: usize = 16;
 
 /// What a task does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +51,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether a leader only reads in it what the task before has left, and which that one may still be sending.
+    pub(crate) const fn hands_out(self) -> bool {
+        matches!(self, Self::Sb)
+    }
+
     /// The dissertation's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -131,7 +139,8 @@ pub struct Task {
 /// A rank's part in a collective.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPlan {
-    /// In the order of the chunks, and of the work on a chunk and its slices.
+    /// In the order of the chunks, and of the work on a chunk and its slices; those of a node-aware allreduce in that of the
+    /// steps, in each of which its chunks are at different ones.
     pub tasks: Vec<Task>,
     /// The tasks of each stream.
     pub streams: Vec<(Stream, Vec<usize>)>,

@@ -50,15 +50,24 @@ impl Layout {
 }
 
 impl Builder<'_> {
-    /// A chunk of an allreduce.
-    pub(super) fn node_aware(&mut self, chunk: &Piece) {
-        let recv = Place::Recv;
+    /// An allreduce, each chunk a step behind the one before, so that one is combined on the node while others travel. The two
+    /// ranks of a pair, whose nodes may have had different numbers of steps before, agree on how many follow.
+    pub(super) fn node_aware(&mut self, chunks: &[Piece]) {
         let exchanges = self.layout.exchanges(self.rank);
-        let mut last = self.task(Kind::Sa, chunk, Stream::Up, 0, Place::Send, Some(recv), [None; 2]);
-        for (step, exchange) in exchanges.iter().enumerate() {
-            let slot = (chunk.chunk * exchanges.len() + step) % SLOTS;
-            let later = exchanges.len() - 1 - step;
-            last = self.step(chunk, exchange, (later, slot), last);
+        let mut last = vec![0; chunks.len()];
+        let mut received = 0;
+        for wave in 0..chunks.len() + exchanges.len() {
+            for chunk in wave.saturating_sub(exchanges.len())..chunks.len().min(wave + 1) {
+                let piece = &chunks[chunk];
+                last[chunk] = match (wave - chunk).checked_sub(1) {
+                    None => self.task(Kind::Sa, piece, Stream::Up, 0, Place::Send, Some(Place::Recv), [None; 2]),
+                    Some(step) => {
+                        received += 1;
+                        let (later, slot) = (exchanges.len() - 1 - step, received % SLOTS);
+                        self.step(piece, &exchanges[step], (later, slot), last[chunk])
+                    }
+                };
+            }
         }
     }
 

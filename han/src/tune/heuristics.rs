@@ -40,6 +40,8 @@ pub(super) fn against(space: &Space, case: Case, candidate: &Candidate) -> Optio
             is("inter_algorithm", "recursive-doubling") && space.nodes > 2 && chunk > SHORT_BYTES,
             "bytes count more than steps",
         ),
+        (space.nodes == 2 && algorithm == "ring", "between two nodes it takes the steps of Rabenseifner's"),
+        (space.nodes == 2 && algorithm.starts_with("scatter-"), "between two nodes a half of it travels back"),
     ];
     let first = |rules: &[(bool, &'static str)]| rules.iter().find(|(applies, _)| *applies).map(|(_, why)| *why);
     if !has_tasks(family) {
@@ -59,6 +61,7 @@ pub(super) fn against(space: &Space, case: Case, candidate: &Candidate) -> Optio
         (is("inter_algorithm", "chain") && space.nodes > 2 && chunks <= 8, "a chain needs more than eight chunks"),
         (value(family, "inter_chunk_bytes").is_some(), "chunks are pieces enough"),
         (family.splits && chunks < *CHUNKS.start(), "both ways are used at once only with several chunks"),
+        (family.splits && value(family, "leaders") != Some(1), "slices of several leaders go both ways at once, too"),
         (
             value(family, "leaders").is_some_and(|leaders| leaders > 1 && leaders < space.ranks_per_node),
             "either one leader keeps the network busy, or all are needed",

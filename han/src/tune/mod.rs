@@ -18,5 +18,5 @@ pub use file::{Measured, Point, Source, Tuning, settings_text};
 pub(crate) use file::{assignments, hash_of};
 pub use journal::{Entry, Journal};
 pub use lookup::{Found, Wanted};
-pub use search::{Bench, Check, Found as Best, Method, Outcome, Validation, Work, search, validate, works};
+pub use search::{Bench, Check, Found as Best, Method, Outcome, Validation, Whole, Work, search, validate, works};
 pub use space::{Candidate, Case, Space};

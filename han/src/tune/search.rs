@@ -12,7 +12,7 @@ use super::journal::Entry;
 use super::model::{Costs, Tasks, between, depth};
 use super::space::{Candidate, Case, Space, has_tasks};
 use crate::select::Inter;
-pub use validate::{Check, Validation, validate};
+pub use validate::{Check, Validation, Whole, validate};
 
 /// Tasks of a run beside those while it fills and empties, at least: so many show what is stable.
 const STABLE_TASKS: usize = 5;
@@ -23,6 +23,8 @@ const STABLE_BYTES: usize = 4 << 20;
 const TURNS: usize = 2;
 /// What makes no estimate within so many times the best one is measured once.
 const HOPELESS: f64 = 1.5;
+/// The same where rules are trusted.
+const HOPELESS_BY_RULES: f64 = 1.25;
 /// A single chunk is measured at lengths that are so many times each other.
 const SINGLE_RATIO: usize = 64;
 /// The same where rules are trusted.
@@ -284,6 +286,7 @@ impl<'a, B: Bench> Search<'a, B> {
     /// What estimates are made of that are not far from the best one, as far as the first turn tells.
     fn hopeful(&mut self) -> Result<HashSet<String>, B::Error> {
         let mut hopeful = HashSet::new();
+        let hopeless = if self.method.has_rules() { HOPELESS_BY_RULES } else { HOPELESS };
         for &collective in &self.space.collectives {
             if !self.is_by_tasks(collective) {
                 continue;
@@ -292,7 +295,7 @@ impl<'a, B: Bench> Search<'a, B> {
             for case in self.cases(collective) {
                 let estimates = self.estimates(case, &families);
                 let best = estimates.first().map_or(0.0, |estimate| estimate.us);
-                let near = estimates.iter().take_while(|estimate| estimate.us <= best * HOPELESS);
+                let near = estimates.iter().take_while(|estimate| estimate.us <= best * hopeless);
                 hopeful.extend(near.flat_map(|estimate| estimate.by).map(ToString::to_string));
             }
         }

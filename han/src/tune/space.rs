@@ -233,7 +233,7 @@ pub(super) fn has_tasks(settings: &Inter) -> bool {
     settings.form == Some(Form::Hierarchical)
 }
 
-/// Whether all ranks exchange between nodes: one chunk after the other, so there is nothing to gain from several.
+/// Whether all ranks exchange between nodes, which is for vectors of one chunk.
 pub(super) fn is_node_aware(settings: &Inter) -> bool {
     has_tasks(settings) && settings.algorithm == Some(Algorithm::Nap)
 }

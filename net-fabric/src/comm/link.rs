@@ -230,6 +230,10 @@ impl Link {
         self.engine()?.test(handle)
     }
 
+    pub(super) fn has_result(&self, handle: Handle) -> bool {
+        self.engine.try_borrow().is_ok_and(|engine| engine.has_result(handle))
+    }
+
     fn engine(&self) -> Result<std::cell::RefMut<'_, Engine<Box<dyn Transport>>>> {
         self.engine.try_borrow_mut().map_err(|_| Error::Nested)
     }

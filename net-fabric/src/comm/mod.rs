@@ -215,6 +215,18 @@ impl FabricComm {
         }
     }
 
+    /// True if the operation of `ticket` is known to have completed but for messages that it still sends: its output is what
+    /// it will be, and may be read.
+    #[must_use]
+    pub fn has_result(&self, ticket: Ticket) -> bool {
+        let first = self.begun - self.pending.len() as u64;
+        let place = ticket.0.checked_sub(first + 1).and_then(|place| usize::try_from(place).ok());
+        match place.and_then(|place| self.pending.get(place)) {
+            Some(Some(begun)) => self.link.has_result(begun.handle),
+            _ => self.has_completed(ticket),
+        }
+    }
+
     /// Lets everything on the link go on, and notes which operations of this communicator have completed.
     ///
     /// # Errors
@@ -243,11 +255,31 @@ impl FabricComm {
     pub fn wait<E: From<Error>>(
         &mut self,
         ticket: Ticket,
+        idle: impl FnMut() -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.wait_until(|comm| comm.has_completed(ticket), idle)
+    }
+
+    /// Waits until the operation of `ticket` [has its result](Self::has_result).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn wait_for_result<E: From<Error>>(
+        &mut self,
+        ticket: Ticket,
+        idle: impl FnMut() -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.wait_until(|comm| comm.has_result(ticket), idle)
+    }
+
+    fn wait_until<E: From<Error>>(
+        &mut self,
+        is_over: impl Fn(&Self) -> bool,
         mut idle: impl FnMut() -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         self.note_completed()?;
         let mut rest = self.link.patience().begin();
-        while !self.has_completed(ticket) {
+        while !is_over(self) {
             let moved = self.link.progress()?;
             if moved {
                 self.note_completed()?;
@@ -257,7 +289,7 @@ impl FabricComm {
                 idle()?;
                 // It may have let messages of this operation move, as others' are on the same link.
                 self.note_completed()?;
-                if !moved && !self.has_completed(ticket) {
+                if !moved && !is_over(self) {
                     self.link.rest(&mut rest)?;
                 }
             }

@@ -129,6 +129,11 @@ impl Core {
         self.places[usize::from(handle.place)].generation != handle.generation
     }
 
+    pub(super) fn has_result(&self, handle: Handle) -> bool {
+        let operation = self.places[usize::from(handle.place)].operation.as_ref();
+        self.has_completed(handle) || operation.is_some_and(|operation| operation.has_result())
+    }
+
     pub(super) fn outstanding(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -209,6 +214,7 @@ impl Core {
         if self.completed.is_empty() && self.attention.is_empty() {
             return Ok(false);
         }
+        let mut moved = !self.completed.is_empty();
         let mut completed = std::mem::take(&mut self.completed);
         let mut news = completed.drain(..);
         let outcome = news.try_for_each(|completion| self.take_completion(completion, transport));
@@ -223,7 +229,7 @@ impl Core {
             let slot = &mut self.places[usize::from(place)];
             slot.listed = false;
             if let Some(operation) = &mut slot.operation {
-                operation.attend(&mut Surroundings {
+                moved |= operation.attend(&mut Surroundings {
                     transport,
                     seal: &self.seal,
                     spare: &mut self.spare,
@@ -232,7 +238,7 @@ impl Core {
                 self.after(place, transport)?;
             }
         }
-        Ok(true)
+        Ok(moved)
     }
 
     fn take_completion<T: Transport>(&mut self, completion: Completion, transport: &mut T) -> Result<()> {

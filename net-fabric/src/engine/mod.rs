@@ -199,6 +199,12 @@ impl<T: Transport> Engine<T> {
         self.core.check().map(|()| false)
     }
 
+    /// Whether an operation's output is what it will be: all that it may still do is send parts of its operands.
+    #[must_use]
+    pub fn has_result(&self, handle: Handle) -> bool {
+        self.core.has_result(handle)
+    }
+
     /// Operations that were started and have not completed.
     #[must_use]
     pub fn outstanding(&self) -> usize {

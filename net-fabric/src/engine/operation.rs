@@ -56,6 +56,8 @@ pub(super) struct Operation {
     /// By step: how many steps it still waits for, or how far it is.
     waiting: Vec<u32>,
     done: usize,
+    /// Messages that the transport has taken.
+    posted: usize,
     /// Steps that wait for nothing any more, in the order in which they came to that.
     woken: Vec<u32>,
     /// Reductions and copies that may be done.
@@ -96,6 +98,7 @@ impl Operation {
             scratch: Block::empty(),
             waiting: Vec::new(),
             done: 0,
+            posted: 0,
             woken: Vec::new(),
             local: VecDeque::new(),
             again: Vec::new(),
@@ -117,7 +120,7 @@ impl Operation {
         self.group = work.group;
         self.policy = work.policy;
         self.name = name;
-        self.done = 0;
+        (self.done, self.posted) = (0, 0);
         self.refused = false;
         self.cursor = 0;
         self.waiting.clear();
@@ -148,6 +151,12 @@ impl Operation {
         self.done == self.schedule.len()
     }
 
+    /// Whether nothing is left but messages to be sent: they read what others may read, too.
+    pub(super) fn has_result(&self) -> bool {
+        let sends = |step| matches!(self.schedule.action(step), Action::Send { .. });
+        self.waiting.iter().enumerate().all(|(step, &left)| left == DONE || sends(step))
+    }
+
     /// Whether there is something to do although no message has completed.
     pub(super) fn needs_attention(&self) -> bool {
         self.refused || !self.local.is_empty()
@@ -171,8 +180,9 @@ impl Operation {
         self.settle(around)
     }
 
-    /// Tries again what was refused, and goes on reducing and copying.
-    pub(super) fn attend<T: Transport>(&mut self, around: &mut Surroundings<'_, T>) -> Result<()> {
+    /// Tries again what was refused, and goes on reducing and copying. False if all was refused again.
+    pub(super) fn attend<T: Transport>(&mut self, around: &mut Surroundings<'_, T>) -> Result<bool> {
+        let before = (self.done, self.posted);
         if std::mem::take(&mut self.refused) {
             for step in std::mem::take(&mut self.again) {
                 self.receive_again(step, around)?;
@@ -183,7 +193,8 @@ impl Operation {
                 Policy::EventDriven { sends, recvs } => self.pump_all(sends, recvs, around)?,
             }
         }
-        self.settle(around)
+        self.settle(around)?;
+        Ok(before != (self.done, self.posted))
     }
 
     /// Does what has become possible, messages first.
@@ -267,6 +278,7 @@ impl Operation {
             }
             Action::Reduce { .. } | Action::Copy { .. } => unreachable!("no message"),
         };
+        self.posted += usize::from(posted != Posted::Busy);
         Ok(match posted {
             Posted::Pending => {
                 self.waiting[step as usize] = UNDER_WAY;

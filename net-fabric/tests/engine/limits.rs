@@ -153,6 +153,28 @@ fn operations_beyond_all_tags_find_their_messages() {
 }
 
 #[test]
+fn what_is_refused_again_is_no_progress_and_what_is_only_sent_is_no_open_result() {
+    // Two messages are held for the other rank, of sixteen.
+    let options = Options { held_messages: 2, ..Options::default() };
+    let mut engines = world(2, options, Settings::default());
+    let case = Case { chunk_bytes: 8, policy: Policy::EventDriven { sends: 4, recvs: 6 }, ..STAR };
+    let (root, leaf) = engines.split_at_mut(1);
+    let mut sent = case.part(0, 2, 0);
+    let sending = sent.try_start(&mut root[0], KEY).unwrap();
+    while root[0].progress().unwrap() {}
+    assert!(!root[0].test(sending).unwrap() && root[0].has_result(sending), "all that is left is to be sent");
+    let mut received = case.part(1, 2, 0);
+    let receiving = received.try_start(&mut leaf[0], KEY).unwrap();
+    assert!(!leaf[0].has_result(receiving));
+    while leaf[0].outstanding() + root[0].outstanding() > 0 {
+        root[0].progress().unwrap();
+        leaf[0].progress().unwrap();
+    }
+    assert!(leaf[0].has_result(receiving));
+    [&sent, &received].into_iter().for_each(Part::check);
+}
+
+#[test]
 fn groups_are_communicators_of_some_ranks() {
     let mut engines = world(5, Options::default(), Settings::default());
     let groups: [Arc<[u32]>; 2] = [Arc::new([4, 1, 3]), Arc::new([0, 3, 4, 2])];

@@ -27,7 +27,8 @@ use crate::bench::stats::parse_bytes;
 use crate::tune::{HowArgs, validate};
 use choice::Way;
 use lists::{Counts, Sizes};
-use report::{Equation, Row};
+pub(crate) use report::Equation;
+use report::Row;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -90,7 +91,7 @@ pub(crate) struct Args {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
-    /// Run a job of --nodes x --ppn (virtual) ranks, and set what the costs of its tasks predict beside what it takes
+    /// Run a job of --nodes x --ppn (virtual) ranks, and set what the costs of its tasks and messages predict beside what it takes
     /// [default with it: allreduce of 4M by 2 x 2]
     #[arg(long, conflicts_with_all = ["json", "noise", "verify", "against"])]
     validate: bool,

@@ -16,15 +16,15 @@ use crate::output::stdout;
 
 /// A closed form that belongs to what was simulated.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Equation {
+pub(crate) struct Equation {
     /// What it is in the paper.
     pub(super) name: &'static str,
-    pub(super) seconds: Seconds,
+    pub(crate) seconds: Seconds,
 }
 
 impl Equation {
     /// The equation for this case, if its assumptions hold but for the distances within a node.
-    pub(super) fn of(case: &Case, terms: &Terms) -> Option<Self> {
+    pub(crate) fn of(case: &Case, terms: &Terms) -> Option<Self> {
         let Case { layout, bytes, chunk_bytes, .. } = case;
         if !layout.nodes.is_power_of_two()
             || !layout.ranks_per_node.is_power_of_two()

@@ -5,6 +5,7 @@
 
 mod bar;
 mod file;
+mod flat;
 mod ranks;
 mod report;
 pub(crate) mod validate;

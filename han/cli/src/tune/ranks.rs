@@ -59,15 +59,15 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
         return Ok(if slower { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
     bench.keep(&title, file::journal(&args.out), args.resume)?;
-    let turns = if args.compare { TURNS } else { 0 };
-    bench.expect(&space, &methods, turns);
+    bench.expect(&space, &methods, if args.compare { TURNS } else { 0 });
 
     let mut outcomes: Vec<(Method, Outcome)> = Vec::new();
     for &method in &methods {
         outcomes.push((method, search(&mut bench, &space, method)?));
     }
     let cases: Vec<Case> = if args.compare { space.cases().collect() } else { Vec::new() };
-    let rows = compare(&mut bench, &cases, &outcomes, 0..turns)?;
+    let loses = |row: &Row| row.loss.iter().any(|&loss| loss > report::WORSE);
+    let rows = compared(&mut bench, &cases, &outcomes, loses)?;
     let printed = if world.rank() == 0 {
         let (method, outcome) = &outcomes[0];
         let point = |found: &han::tune::Best| Point {
@@ -98,15 +98,27 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Measures what was chosen in turns, in three times as many once more where the outcome is `doubtful`: in a few turns the same
+/// takes half as long again now and then.
+fn compared(
+    bench: &mut Worker<'_>,
+    cases: &[Case],
+    outcomes: &[(Method, Outcome)],
+    doubtful: impl Fn(&Row) -> bool,
+) -> Result<Vec<Row>> {
+    let mut rows = compare(bench, cases, outcomes, 0..TURNS)?;
+    let again: Vec<Case> = rows.iter().filter(|row| doubtful(row)).map(|row| row.case).collect();
+    for again in compare(bench, &again, outcomes, TURNS..TURNS * 4)? {
+        rows.iter_mut().filter(|row| row.case == again.case).for_each(|row| *row = again.clone());
+    }
+    Ok(rows)
+}
+
 /// Measures the built-in rules beside all ranks on the network, where they seem slower once more; true if they are.
 fn against_flat(bench: &mut Worker<'_>, space: &Space) -> Result<bool> {
     let is_slower = |row: &Row| row.loss_to_flat > report::WORSE;
     let cases: Vec<Case> = space.cases().collect();
-    let mut rows = compare(bench, &cases, &[], 0..TURNS)?;
-    let doubtful: Vec<Case> = rows.iter().filter(|row| is_slower(row)).map(|row| row.case).collect();
-    for again in compare(bench, &doubtful, &[], TURNS..TURNS * 4)? {
-        rows.iter_mut().filter(|row| row.case == again.case).for_each(|row| *row = again.clone());
-    }
+    let rows = compared(bench, &cases, &[], is_slower)?;
     let printed = if bench.world.rank() == 0 { report::against_flat(&rows) } else { Ok(()) };
     bench.all_go_on(printed)?;
     Ok(rows.iter().any(is_slower))
@@ -241,8 +253,13 @@ impl<'a> Worker<'a> {
         Ok(all)
     }
 
+    /// All ranks.
+    pub(super) fn world(&self) -> &'a Communicator {
+        self.world
+    }
+
     /// The greatest of all ranks' values, one by one.
-    fn greatest(&self, mut values: Vec<f64>) -> Result<Vec<f64>> {
+    pub(super) fn greatest(&self, mut values: Vec<f64>) -> Result<Vec<f64>> {
         self.world.allreduce_in_place(&mut values, Operator::Max)?;
         Ok(values)
     }
@@ -253,9 +270,10 @@ impl<'a> Worker<'a> {
             self.tuned.choose_by(Some(self.set.with(&work.settings)))?;
             self.settings = Some(work.settings);
         }
-        self.once(work)?;
+        let first = self.once(work)?;
         self.check(work)?;
-        let once = self.once(work)?;
+        // Of many chunks even the first run tells well enough how many there is time for.
+        let once = if work.chunks.is_some() { first } else { self.once(work)? };
         let bounds = if work.chunks.is_some() { TASK_ITERATIONS } else { ITERATIONS };
         let all = self.greatest(vec![once])?[0];
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // times

@@ -1,4 +1,5 @@
-//! `han model --validate`: the cost model's estimates beside measurements, as figures 5.13 and 5.17 of the dissertation.
+//! `han model --validate`: the cost models' estimates beside measurements, as figures 5.13 and 5.17 of the dissertation: of tasks
+//! where both levels are used, else of messages.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;
 
 use super::ranks::Worker;
-use super::{HowArgs, Result, become_job};
+use super::{HowArgs, Result, become_job, flat};
 use crate::bench::stats::{bytes_text, time_text};
 use crate::info::plain_table;
 use crate::model::plot::picture;
@@ -59,7 +60,9 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
     let context = Context::init()?;
     let mut worker = Worker::new(context.world(), how, question.bytes, &space.segments)?;
     let found = validate(&mut worker, &space, collective)?;
-    let printed = if context.world().rank() == 0 { show(question, &found) } else { Ok(()) };
+    let machine = flat::machine(&mut worker, shape, question.bytes)?;
+    let shown = || show(question, &found).and_then(|()| flat::show(&machine, shape, collective, bytes, &found.wholes));
+    let printed = if context.world().rank() == 0 { shown() } else { Ok(()) };
     worker.all_go_on(printed)?;
     drop(worker);
     context.finalize()?;
@@ -105,14 +108,12 @@ fn show(question: &Question<'_>, found: &Validation) -> Result<()> {
             time_text(quickest.us),
         )?;
     }
-    if found.of_one_chunk + found.without_tasks > 0 {
-        let Validation { of_one_chunk, without_tasks, .. } = found;
-        writeln!(
-            stdout(),
-            "not compared, as they are measured whole and not estimated: {of_one_chunk} of one chunk, {without_tasks} without \
-             tasks (all ranks on the network, or what the built-in rules choose)"
-        )?;
-    }
+    let Validation { of_one_chunk, built_in, .. } = found;
+    writeln!(
+        stdout(),
+        "not compared: {of_one_chunk} of one chunk, which are measured whole and not estimated, and {built_in} that the built-in \
+         rules choose"
+    )?;
     if let Some(path) = svg {
         plot(path, &what, checks)?;
     }

@@ -1,6 +1,7 @@
 //! A cable that is pulled and a rank that dies, in a stream of collectives: every rank gets an error that names one
 //! side, and no process is left.
 
+use std::path::Path;
 use std::time::Duration;
 
 use han::{Context, Operator, Result};
@@ -91,6 +92,24 @@ pub(crate) fn late() -> Result<()> {
         assert!(long.iter().all(|value| *value == expected), "round {round}: {}", long[0]);
     }
     println!("rank {} came through", world.rank());
+    context.finalize()
+}
+
+/// The role: of three nodes the last one comes to a broadcast of rank 0 only when the ranks `first` have left it, each of
+/// which leaves a file in `folder` then.
+pub(crate) fn late_behind(folder: &Path, first: &str) -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let mut long = vec![if world.rank() == 0 { 7_i64 } else { 0 }; 1 << 20];
+    world.barrier()?;
+    if world.rank() >= 4 {
+        eventually("the ranks that need nothing of this node", || {
+            first.split(',').all(|rank| folder.join(rank).exists())
+        });
+    }
+    world.bcast(&mut long, 0)?;
+    assert!(long.iter().all(|value| *value == 7));
+    std::fs::write(folder.join(world.rank().to_string()), "").unwrap();
     context.finalize()
 }
 
@@ -187,16 +206,19 @@ fn with_streams_of_every_algorithm(options: &[&str], mut end: impl FnMut(Vec<Str
 
 #[test]
 fn whoever_dies_of_two_levels_is_named() {
-    // Leaders and members in turn, as roots go round: with chunks, that both levels have something under way.
-    let start = |victim: usize| {
-        let job = ranks::job(&["-n", "4", "--nodes", "2"], "stream");
-        let mut job = job.env("HAN_SET", "segment_bytes=16384,leaders=2").start();
-        job.wait_for_lines("streaming", 4);
-        (victim, job)
-    };
-    let mut jobs: Vec<(usize, Running)> = (0..4).map(start).collect();
-    jobs.iter_mut().for_each(|(victim, job)| kill(process(job, *victim), Signal::SIGKILL).unwrap());
-    jobs.into_iter().for_each(|(victim, job)| expect_death(&job.finish(), 4, victim));
+    // Leaders and members in turn, as roots go round: with chunks, that both levels have something under way. Then on nodes
+    // whose last ranks have nobody to exchange with in the node-aware allreduce.
+    for (ranks, set) in [(4, "leaders=2"), (6, "inter_allreduce_algorithm=nap")] {
+        let start = |victim: usize| {
+            let job = ranks::job(&["-n", &ranks.to_string(), "--nodes", "2"], "stream");
+            let mut job = job.env("HAN_SET", &format!("segment_bytes=16384,{set}")).start();
+            job.wait_for_lines("streaming", ranks);
+            (victim, job)
+        };
+        let mut jobs: Vec<(usize, Running)> = (0..ranks).map(start).collect();
+        jobs.iter_mut().for_each(|(victim, job)| kill(process(job, *victim), Signal::SIGKILL).unwrap());
+        jobs.into_iter().for_each(|(victim, job)| expect_death(&job.finish(), ranks, victim));
+    }
 }
 
 #[test]
@@ -208,14 +230,41 @@ fn a_late_node_delays_and_does_not_break() {
 }
 
 #[test]
+fn who_needs_nothing_of_a_late_node_goes_on_without_it() {
+    // Eight chunks; then one. Rank 3 leads the second node: along a chain all of it but that one, which passes the data on,
+    // and from the root itself all others.
+    for chunk_bytes in [1 << 20, 16 << 20] {
+        for (algorithm, first) in [("chain", "0,1,2"), ("linear", "1,2,3")] {
+            let folder =
+                std::env::temp_dir().join(format!("han-late-{}-{algorithm}-{chunk_bytes}", std::process::id()));
+            std::fs::create_dir(&folder).unwrap();
+            let job = ranks::job(&["-n", "6", "--nodes", "3"], &format!("late-behind {} {first}", folder.display()));
+            let job = job.env("HAN_SET", &format!("inter_bcast_algorithm={algorithm},segment_bytes={chunk_bytes}"));
+            let done = job.finish();
+            std::fs::remove_dir_all(&folder).unwrap();
+            done.expect(0, &[]);
+        }
+    }
+}
+
+#[test]
 fn a_pulled_cable_between_nodes_of_two_ranks_ends_all_four() {
     let Some(testbed) = Testbed::up(2) else { return };
-    let job = streaming(&testbed, "4", "2");
+    let prefix = testbed.prefix();
+    let start = |set: &str| {
+        let job = ranks::job(&["-n", "4", "--nodes", "2", "--node-exec", &prefix], "stream");
+        let mut job = job.env("HAN_SET", set).start();
+        job.wait_for_lines("streaming", 4);
+        job
+    };
+    let jobs = ["segment_bytes=16384", "segment_bytes=16384,inter_allreduce_algorithm=nap"].map(start);
     testbed.command("link", &["1", "down"]);
-    let done = job.finish();
-    for (rank, report) in reports(&done, 4, None).iter().enumerate() {
-        let afar = if rank < 2 { ["rank 2", "rank 3"] } else { ["rank 0", "rank 1"] };
-        assert!(afar.iter().any(|name| report.contains(&format!("{name} cannot be reached"))), "{done:#?}");
+    for job in jobs {
+        let done = job.finish();
+        for (rank, report) in reports(&done, 4, None).iter().enumerate() {
+            let afar = if rank < 2 { ["rank 2", "rank 3"] } else { ["rank 0", "rank 1"] };
+            assert!(afar.iter().any(|name| report.contains(&format!("{name} cannot be reached"))), "{done:#?}");
+        }
     }
 }
 

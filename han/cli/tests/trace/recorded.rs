@@ -157,7 +157,9 @@ fn tasks_of_both_levels_have_lanes_of_their_own() {
                 spans.iter().find(is_it).unwrap().clone()
             };
             assert!(task("sr").end <= task("ir").begin + 0.002);
-            assert!(task("ib").end <= task("sb").begin + 0.002);
+            assert!(task("ir").end <= task("ib").begin + 0.002);
+            // What is handed out may still be on its way to the other node.
+            assert!(task("ib").begin <= task("sb").begin + 0.002);
         }
     }
     let text = han_trace(&[file.to_str().unwrap(), "--call", "1"]).unwrap();

@@ -295,7 +295,11 @@ fn the_model_is_set_beside_measurements() {
         "32K",
         "error of the estimate: median ",
         "quickest measured: ",
-        " of one chunk, 2 without tasks",
+        " of one chunk, which are measured whole and not estimated, and 2 that the built-in rules choose",
+        "all ranks on the network",
+        "inter_algorithm=scatter-ring,nodes_form=flat",
+        "by messages as this job has them: 8 bytes ",
+        " algorithms; error of the estimate: median ",
     ] {
         assert!(validated.stdout.contains(part), "{part} is missing in {}", validated.stdout);
     }

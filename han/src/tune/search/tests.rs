@@ -114,10 +114,12 @@ fn rules_cost_little_and_save_much() {
 fn estimates_stand_beside_measurements() {
     let space = Space::new((2, 2), &[Collective::Bcast], (4, 4 << 20), true);
     let mut bench = Formulas { leaders: 2, works: Vec::new() };
-    let Validation { checks, of_one_chunk, without_tasks } = validate(&mut bench, &space, Collective::Bcast).unwrap();
+    let validation = validate(&mut bench, &space, Collective::Bcast).unwrap();
+    let Validation { checks, wholes, of_one_chunk, built_in } = validation;
+    let space = Space { all_flat: true, ..space };
     let everything = space.candidates(Case { collective: Collective::Bcast, bytes: 4 << 20 }, false).len();
-    assert_eq!(checks.len() + of_one_chunk + without_tasks, everything, "nothing goes without a word");
-    assert!(of_one_chunk > 0 && without_tasks == 2);
+    assert_eq!(checks.len() + wholes.len() + of_one_chunk + built_in, everything, "nothing goes without a word");
+    assert!(of_one_chunk > 0 && built_in == 2 && wholes.len() > 5);
     assert!(checks.len() >= 2 * space.segments.len());
     for check in checks {
         let error = (check.estimate / check.us - 1.0).abs();

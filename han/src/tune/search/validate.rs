@@ -19,18 +19,30 @@ pub struct Check {
     pub us: f64,
 }
 
+/// What all ranks take by an algorithm of the network, which has no tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Whole {
+    /// The configuration.
+    pub family: Inter,
+    /// Microseconds that were measured.
+    pub us: f64,
+}
+
 /// What was compared, and how much could not be.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Validation {
     /// What has several chunks.
     pub checks: Vec<Check>,
+    /// What has no tasks: the cost model of messages estimates it.
+    pub wholes: Vec<Whole>,
     /// Configurations with one chunk, which a search measures whole.
     pub of_one_chunk: usize,
-    /// Configurations without tasks, measured whole as well: all ranks on the network, and whatever the built-in rules choose.
-    pub without_tasks: usize,
+    /// What the built-in rules choose, on both levels and with all ranks on the network.
+    pub built_in: usize,
 }
 
-/// Estimates and measures everything in the space that has several chunks, for its longest vectors.
+/// Estimates and measures everything in the space that has several chunks, for its longest vectors, and measures all ranks on
+/// the network by every algorithm.
 ///
 /// # Errors
 /// Those of the measurements.
@@ -38,11 +50,14 @@ pub fn validate<B: Bench>(bench: &mut B, space: &Space, collective: Collective) 
     let mut found = Validation::default();
     let Some(&bytes) = space.sizes.last() else { return Ok(found) };
     let case = Case { collective, bytes };
-    let space = Space { sizes: vec![bytes], collectives: vec![collective], ..space.clone() };
+    let space = Space { sizes: vec![bytes], collectives: vec![collective], all_flat: true, ..space.clone() };
     let mut search = Search::new(bench, &space, Method::Task);
     for family in space.families(collective, false) {
         if !has_tasks(&family) {
-            found.without_tasks += space.of_family(case, family, false).len();
+            match family.algorithm {
+                Some(_) => found.wholes.push(Whole { family, us: search.whole(case, family)? }),
+                None => found.built_in += 1,
+            }
             continue;
         }
         let known = search.family(collective, family)?;
