@@ -9,7 +9,7 @@ use shm_core::exchange::Exchange;
 use shm_core::job::{host_name, network_identity, node_identity};
 use shm_core::sys::{affinity, process};
 
-use crate::config::Config;
+use crate::config::{ChoosesBy, Config};
 use crate::error::{Error, Result};
 
 /// Bytes of a job's secret.
@@ -45,6 +45,9 @@ impl Placing {
     }
 }
 
+/// What is said of a rank whose words are not understood. They have the secret, so they are not shown.
+const FOREIGN: &str = "a rank introduced itself in words of another build of han";
+
 /// What each rank tells all others first.
 struct Card {
     pid: u32,
@@ -53,8 +56,7 @@ struct Card {
     network: String,
     cores: Vec<usize>,
     secret: [u8; SECRET_BYTES],
-    /// The tuning file: its contents in short, and its name.
-    tuning: (u64, String),
+    chooses_by: ChoosesBy,
     settings: String,
 }
 
@@ -72,12 +74,7 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
             cards[0].settings, cards[rank].settings
         )));
     }
-    if let Some(rank) = cards.iter().position(|card| card.tuning.0 != cards[0].tuning.0) {
-        return Err(startup(format!(
-            "measured choices differ: rank 0 has {}, rank {rank} has {}: set HAN_TUNING to the same file on all nodes",
-            cards[0].tuning.1, cards[rank].tuning.1
-        )));
-    }
+    ChoosesBy::compare(cards.iter().map(|card| &card.chooses_by))?;
     let nodes = match told {
         Some(nodes) => numbered(&nodes),
         None => numbered(&cards.iter().map(|card| card.identity.as_str()).collect::<Vec<_>>()),
@@ -102,6 +99,13 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
         crowded_somewhere: machines.iter().any(crowded),
         one_host: cards.iter().all(|card| machine(card) == own && card.network == cards[0].network),
     }))
+}
+
+/// Refuses ranks of one node that would choose differently. Collective over `exchange`.
+pub(crate) fn agree(exchange: &mut dyn Exchange, config: &Config) -> Result<()> {
+    let all = exchange.allgather(config.chooses_by().to_text().as_bytes()).map_err(startup)?;
+    let all: Option<Vec<_>> = all.iter().map(|bytes| ChoosesBy::from_text(&String::from_utf8_lossy(bytes))).collect();
+    ChoosesBy::compare(&all.ok_or_else(|| startup(FOREIGN))?)
 }
 
 /// The same groups, numbered in the order in which they first come.
@@ -146,35 +150,31 @@ impl Card {
         let settings = config.agreed();
         let (identity, network) = (node_identity(), network_identity());
         let (pid, host) = (std::process::id(), host_name());
-        // Lines are what separates one from the next.
-        let tuning = (config.tuning_hash(), config.tuning_name().replace('\n', " "));
-        Ok(Self { pid, host, identity, network, cores: affinity::allowed_cores()?, secret, tuning, settings })
+        let (cores, chooses_by) = (affinity::allowed_cores()?, config.chooses_by());
+        Ok(Self { pid, host, identity, network, cores, secret, chooses_by, settings })
     }
 
     fn to_text(&self) -> String {
         let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
         let secret = u128::from_le_bytes(self.secret);
         let Self { pid, host, identity, network, settings, .. } = self;
-        let (hash, file) = &self.tuning;
-        let cores = cores.join(",");
-        format!("{pid}\n{host}\n{identity}\n{network}\n{cores}\n{secret:032x}\n{hash:x}\n{file}\n{settings}")
+        let (cores, chooses_by) = (cores.join(","), self.chooses_by.to_text());
+        format!("{pid}\n{host}\n{identity}\n{network}\n{cores}\n{secret:032x}\n{chooses_by}\n{settings}")
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self> {
-        // The text has the secret, so it is not shown.
-        let foreign = || startup("a rank introduced itself in words of another build of han");
-        std::str::from_utf8(bytes).ok().and_then(Self::parse).ok_or_else(foreign)
+        std::str::from_utf8(bytes).ok().and_then(Self::parse).ok_or_else(|| startup(FOREIGN))
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.splitn(9, '\n');
+        let mut lines = text.splitn(8, '\n');
         let mut line = || lines.next();
         let (pid, host) = (line()?.parse().ok()?, line()?.to_owned());
         let (identity, network) = (line()?.to_owned(), line()?.to_owned());
         let cores = line()?.split(',').map(|core| core.parse().ok()).collect::<Option<Vec<usize>>>()?;
         let secret = u128::from_str_radix(line()?, 16).ok()?.to_le_bytes();
-        let tuning = (u64::from_str_radix(line()?, 16).ok()?, line()?.to_owned());
-        Some(Self { pid, host, identity, network, cores, secret, tuning, settings: line()?.to_owned() })
+        let chooses_by = ChoosesBy::from_text(line()?)?;
+        Some(Self { pid, host, identity, network, cores, secret, chooses_by, settings: line()?.to_owned() })
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
         let card = Card::own(&Config::default()).unwrap();
         let again = Card::from_text(card.to_text().as_bytes()).unwrap();
         assert_eq!((&again.identity, &again.cores, again.secret), (&card.identity, &card.cores, card.secret));
-        assert_eq!((&again.tuning, &again.settings), (&card.tuning, &card.settings));
+        assert_eq!((&again.chooses_by, &again.settings), (&card.chooses_by, &card.settings));
     }
 
     proptest! {

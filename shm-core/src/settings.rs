@@ -136,7 +136,7 @@ const MAX_SPINS: u32 = 1_000_000;
 /// Name and meaning of every setting that [`Settings::set`] takes.
 pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
-    ("methods", "how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
+    ("methods", "(or method) how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
     (
         "form",
         "how collectives are carried out where the form can carry them: auto, flat, tree, direct, slice, ring, chain, joint",

@@ -143,7 +143,8 @@ impl Vigil {
         let waited_s = now.saturating_sub(self.since_ns) as f64 / 1e9;
         let settings = job.settings();
         let sentence = || {
-            let names: Vec<String> = missing.iter().map(|&rank| job.name_and_state(rank)).collect();
+            let names: Vec<_> =
+                missing.iter().map(|&rank| job.name_and_state(rank) + &job.waits_elsewhere(rank, &operation)).collect();
             format!(
                 "{} has waited {waited_s:.1} s in {operation} for {}",
                 job.name(job.rank()),
