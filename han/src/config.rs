@@ -225,8 +225,8 @@ impl Config {
 
     /// What must be the same on all nodes, in one line.
     pub(crate) fn agreed(&self) -> String {
-        let trace = if self.trace.is_some() { " trace=on" } else { "" };
-        format!("{} {}{trace}", self.settings, self.inter)
+        let trace = if self.trace.is_some() { "on" } else { "off" };
+        format!("{} {} trace={trace}", self.settings, self.inter)
     }
 
     /// All that collectives are chosen by.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use shm_core::exchange::Exchange;
 use shm_core::job::{host_name, network_identity, node_identity};
+use shm_core::settings::differences;
 use shm_core::sys::{affinity, process};
 
 use crate::config::{ChoosesBy, Config};
@@ -69,9 +70,10 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
     let cards = exchange.allgather(Card::own(config)?.to_text().as_bytes()).map_err(startup)?;
     let cards: Vec<Card> = cards.iter().map(|bytes| Card::from_text(bytes)).collect::<Result<_>>()?;
     if let Some(rank) = cards.iter().position(|card| card.settings != cards[0].settings) {
+        let (first, other) = differences(&cards[0].settings, &cards[rank].settings);
         return Err(startup(format!(
-            "settings differ: rank 0 has {}, rank {rank} has {}: set HAN_SET and HAN_REPRODUCIBLE alike on all nodes",
-            cards[0].settings, cards[rank].settings
+            "settings differ: rank 0 has {first}, rank {rank} has {other}: set HAN_SET, HAN_REPRODUCIBLE and HAN_TRACE \
+             alike on all nodes"
         )));
     }
     ChoosesBy::compare(cards.iter().map(|card| &card.chooses_by))?;

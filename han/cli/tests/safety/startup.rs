@@ -41,7 +41,7 @@ fn settings_that_differ_between_ranks_are_refused_with_both_values() {
     let program = roles::program().iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let script = format!("HAN_SET=chunk_bytes=$((8192 + 8192 * PMI_RANK)) exec {program}");
     let job = Job::script(&["-n", "2", "--grace", "120"], &script).env("HAN_TEST_ROLE", "hello");
-    refused(job, &["settings differ", "rank 0 has", "chunk_bytes=8192 ", "rank 1 has", "chunk_bytes=16384 "]);
+    refused(job, &["settings differ: rank 0 has chunk_bytes=8192, rank 1 has chunk_bytes=16384: set HAN_SET "]);
 }
 
 /// What has no effect on one node ends the job there as well, rather than when a communicator is made.
