@@ -143,12 +143,13 @@ impl Vigil {
         let waited_s = now.saturating_sub(self.since_ns) as f64 / 1e9;
         let settings = job.settings();
         let sentence = || {
-            let names: Vec<_> =
-                missing.iter().map(|&rank| job.name_and_state(rank) + &job.waits_elsewhere(rank, &operation)).collect();
+            let names: Vec<String> = missing.iter().map(|&rank| job.name_and_state(rank)).collect();
+            let elsewhere = missing.iter().find_map(|&rank| job.waits_elsewhere(rank, &operation));
             format!(
-                "{} has waited {waited_s:.1} s in {operation} for {}",
+                "{} has waited {waited_s:.1} s in {operation} for {}{}",
                 job.name(job.rank()),
-                if names.is_empty() { "data".to_owned() } else { names.join(", ") }
+                if names.is_empty() { "data".to_owned() } else { names.join(", ") },
+                elsewhere.unwrap_or_default()
             )
         };
         if settings.timeout_s > 0.0 && waited_s >= settings.timeout_s {

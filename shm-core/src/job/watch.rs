@@ -136,13 +136,13 @@ fn report(rank: usize, status: &RankStatus) -> RankReport {
 impl Job {
     /// What `rank`, for which another one waits in `operation`, waits in itself, if that is something else: who waits for whom
     /// may go round.
-    pub(crate) fn waits_elsewhere(&self, rank: usize, operation: &str) -> String {
+    pub(crate) fn waits_elsewhere(&self, rank: usize, operation: &str) -> Option<String> {
         let report = report(rank, self.status(rank));
-        let Some(other) = report.operation.filter(|other| other != operation) else { return String::new() };
+        let other = report.operation.filter(|other| other != operation)?;
         let names = report.missing.iter().map(|&rank| self.numbers[rank]).chain(report.missing_in_world);
         let names: Vec<_> = names.map(|number| format!("rank {number}")).collect();
         let names = if names.is_empty() { "data".to_owned() } else { names.join(", ") };
-        format!(", which waits in {other} for {names}")
+        Some(format!("; rank {} waits in {other} for {names}", self.numbers[rank]))
     }
 }
 
