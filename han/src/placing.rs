@@ -69,14 +69,7 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
     }
     let cards = exchange.allgather(Card::own(config)?.to_text().as_bytes()).map_err(startup)?;
     let cards: Vec<Card> = cards.iter().map(|bytes| Card::from_text(bytes)).collect::<Result<_>>()?;
-    if let Some(rank) = cards.iter().position(|card| card.settings != cards[0].settings) {
-        let (first, other) = differences(&cards[0].settings, &cards[rank].settings);
-        return Err(startup(format!(
-            "settings differ: rank 0 has {first}, rank {rank} has {other}: set HAN_SET, HAN_REPRODUCIBLE and HAN_TRACE \
-             alike on all nodes"
-        )));
-    }
-    ChoosesBy::compare(cards.iter().map(|card| &card.chooses_by))?;
+    compare(cards.iter().map(|card| (card.settings.as_str(), &card.chooses_by)))?;
     let nodes = match told {
         Some(nodes) => numbered(&nodes),
         None => numbered(&cards.iter().map(|card| card.identity.as_str()).collect::<Vec<_>>()),
@@ -105,9 +98,28 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
 
 /// Refuses ranks of one node that would choose differently. Collective over `exchange`.
 pub(crate) fn agree(exchange: &mut dyn Exchange, config: &Config) -> Result<()> {
-    let all = exchange.allgather(config.chooses_by().to_text().as_bytes()).map_err(startup)?;
-    let all: Option<Vec<_>> = all.iter().map(|bytes| ChoosesBy::from_text(&String::from_utf8_lossy(bytes))).collect();
-    ChoosesBy::compare(&all.ok_or_else(|| startup(FOREIGN))?)
+    let own = format!("{}\n{}", config.chooses_by().to_text(), config.agreed());
+    let all = exchange.allgather(own.as_bytes()).map_err(startup)?;
+    let read = |bytes: &Vec<u8>| {
+        let text = String::from_utf8_lossy(bytes);
+        let (chooses_by, settings) = text.split_once('\n')?;
+        Some((settings.to_owned(), ChoosesBy::from_text(chooses_by)?))
+    };
+    let all: Vec<_> = all.iter().map(read).collect::<Option<_>>().ok_or_else(|| startup(FOREIGN))?;
+    compare(all.iter().map(|(settings, chooses_by)| (settings.as_str(), chooses_by)))
+}
+
+/// Refuses ranks with different settings, and such as would choose differently for another reason.
+fn compare<'a>(all: impl Iterator<Item = (&'a str, &'a ChoosesBy)>) -> Result<()> {
+    let (settings, chooses_by): (Vec<_>, Vec<_>) = all.unzip();
+    if let Some(rank) = settings.iter().position(|other| *other != settings[0]) {
+        let (first, other) = differences(settings[0], settings[rank]);
+        return Err(startup(format!(
+            "settings differ: rank 0 has {first}, rank {rank} has {other}: set HAN_SET, HAN_REPRODUCIBLE and HAN_TRACE \
+             alike on all ranks"
+        )));
+    }
+    ChoosesBy::compare(chooses_by)
 }
 
 /// The same groups, numbered in the order in which they first come.

@@ -50,7 +50,7 @@ fn what_ranks_choose_by_is_the_same_on_one_node() {
     let program = roles::program().iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let script = format!("HAN_SET=inter_chunk_bytes=100$PMI_RANK exec {program}");
     let job = Job::script(&["-n", "2", "--grace", "120"], &script).env("HAN_TEST_ROLE", "hello");
-    refused(job, &["would choose differently: rank 0 by build ", "; rank 1 by build ", "HAN_SET"]);
+    refused(job, &["settings differ: rank 0 has inter_chunk_bytes=1000, rank 1 has inter_chunk_bytes=1001: set "]);
 }
 
 #[test]
