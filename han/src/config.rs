@@ -16,7 +16,7 @@ use crate::tune::{Source, hash_of};
 /// How much is said on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// Nothing: errors are returned.
+    /// Nothing, since errors are returned; and the watchdog's messages if `HAN_WATCHDOG` is set.
     Error,
     /// The watchdog's messages. The default.
     Warn,
@@ -56,6 +56,45 @@ pub struct Config {
     misspelled: Vec<String>,
     /// Where each value comes from, by variable or key; what is not here is a default.
     origins: Vec<(String, String)>,
+}
+
+/// Changes with the sources of the library: who decides, and by what.
+const BUILD: &str = env!("HAN_BUILD");
+
+/// All that collectives are chosen by, in short: what must be the same on all ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChoosesBy {
+    pub(crate) hash: u64,
+    /// For people.
+    pub(crate) name: String,
+}
+
+impl ChoosesBy {
+    /// Refuses ranks that would choose differently.
+    pub(crate) fn compare<'a>(all: impl IntoIterator<Item = &'a Self>) -> Result<()> {
+        let mut all = all.into_iter();
+        let Some(first) = all.next() else { return Ok(()) };
+        match all.enumerate().find(|(_, other)| other.hash != first.hash) {
+            Some((index, other)) => Err(Error::Config(format!(
+                "ranks would choose differently: rank 0 by {}; rank {} by {}: give all the same build of han, HAN_SET, \
+                 HAN_REPRODUCIBLE and HAN_TUNING",
+                first.name,
+                index + 1,
+                other.name
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        // Lines are what separates one from the next.
+        format!("{:x} {}", self.hash, self.name.replace('\n', " "))
+    }
+
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
+        let (hash, name) = text.split_once(' ')?;
+        Some(Self { hash: u64::from_str_radix(hash, 16).ok()?, name: name.to_owned() })
+    }
 }
 
 /// Name and meaning of the keys of `HAN_SET` that belong to neither level.
@@ -100,12 +139,14 @@ impl Config {
             config.log = level.ok_or_else(|| bad("HAN_LOG", &value, &names))?.1;
             config.note("log", "HAN_LOG");
         }
+        if config.log < LogLevel::Warn {
+            config.settings.watchdog_s = 0.0;
+            config.note("watchdog_s", "HAN_LOG");
+        }
+        // Who asks for it hears it, however little else.
         if let Some(value) = set("HAN_WATCHDOG") {
             config.settings.watchdog_s = seconds("HAN_WATCHDOG", &value).map_err(Error::Config)?;
             config.note("watchdog_s", "HAN_WATCHDOG");
-        }
-        if config.log < LogLevel::Warn {
-            config.settings.watchdog_s = 0.0;
         }
         if let Some(value) = set("HAN_REPRODUCIBLE") {
             config.settings.reproducible = match value.as_str() {
@@ -116,7 +157,7 @@ impl Config {
             config.note("reproducible", "HAN_REPRODUCIBLE");
         }
         if let Some(value) = set("HAN_PROVIDER") {
-            let list = ofi::Config::provider_list(&value);
+            let list = ofi::Config::provider_list(&value).and_then(|names| ofi::check_names(&names).map(|()| names));
             config.providers = list.map_err(|e| Error::Config(format!("HAN_PROVIDER={value}: {e}")))?;
             config.note("providers", "HAN_PROVIDER");
         }
@@ -151,14 +192,15 @@ impl Config {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(Error::Config(format!("HAN_SET: {pair:?} is not of the form key=value")));
             };
-            let mut value = value.to_owned();
+            let (key, mut value) = (key.trim(), value.to_owned());
+            let key = if key == "method" { "methods" } else { key };
             // The one value that is a list may have commas as well.
-            while key.trim() == "methods"
+            while key == "methods"
                 && let Some(more) = words.next_if(|word| !word.contains('='))
             {
                 value = format!("{value}+{more}");
             }
-            let (key, value) = (key.trim(), value.trim());
+            let value = value.trim();
             self.set(key, value).map_err(|e| Error::Config(format!("HAN_SET: {e}")))?;
             self.note(key, "HAN_SET");
         }
@@ -183,24 +225,17 @@ impl Config {
 
     /// What must be the same on all nodes, in one line.
     pub(crate) fn agreed(&self) -> String {
-        let trace = if self.trace.is_some() { " trace=on" } else { "" };
-        format!("{} {}{trace}", self.settings, self.inter)
+        let trace = if self.trace.is_some() { "on" } else { "off" };
+        format!("{} {} trace={trace}", self.settings, self.inter)
     }
 
-    /// The tuning file, for people.
-    pub(crate) fn tuning_name(&self) -> String {
-        self.tuning.as_ref().map_or_else(|| "no tuning file".to_owned(), |source| source.identity())
-    }
-
-    /// All that collectives are chosen by, in short, and the tuning file, for people.
-    pub(crate) fn chooses_by(&self) -> (u64, String) {
-        let text = format!("{} {:x}", self.agreed(), self.tuning_hash());
-        (hash_of(&text), self.tuning_name())
-    }
-
-    /// The tuning file's contents, in short.
-    pub(crate) fn tuning_hash(&self) -> u64 {
-        self.tuning.as_ref().map_or(0, |source| source.hash)
+    /// All that collectives are chosen by.
+    pub(crate) fn chooses_by(&self) -> ChoosesBy {
+        let contents = self.tuning.as_ref().map_or(0, |source| source.hash);
+        let settings = hash_of(&self.agreed());
+        let file = self.tuning.as_ref().map_or_else(|| "no tuning file".to_owned(), |source| source.identity());
+        let name = format!("build {BUILD}, settings {settings:016x}, {file}");
+        ChoosesBy { hash: hash_of(&format!("{BUILD} {settings:x} {contents:x}")), name }
     }
 
     fn note(&mut self, key: &str, origin: &str) {
@@ -259,7 +294,7 @@ mod tests {
     fn values_and_their_origins_are_known() {
         let config = read(&[("HAN_SET", "chunk_bytes=8192, spins=7"), ("HAN_WATCHDOG", "2.5")]).unwrap();
         assert_eq!((config.settings.chunk_bytes, config.settings.spins), (Some(8192), Some(7)));
-        for methods in ["methods=cma+cico,spins=7", "methods=cma, cico, spins=7", "spins=7,methods=cma"] {
+        for methods in ["methods=cma+cico,spins=7", "methods=cma, cico, spins=7", "spins=7,method=cma"] {
             let config = read(&[("HAN_SET", methods)]).unwrap();
             assert_eq!((config.settings.methods.to_string().as_str(), config.settings.spins), ("cma+cico", Some(7)));
         }
@@ -268,6 +303,13 @@ mod tests {
         assert_eq!(entry("watchdog_s"), ("watchdog_s", "2.5".into(), "HAN_WATCHDOG".into()));
         assert_eq!(entry("chunk_bytes").2, "HAN_SET");
         assert_eq!(entry("log"), ("log", "warn".into(), "default".into()));
+    }
+
+    #[test]
+    fn the_watchdog_is_silent_with_all_warnings_unless_it_is_asked_for() {
+        let watchdog_s = |variables: &[_]| read(variables).unwrap().settings.watchdog_s;
+        assert_eq!(watchdog_s(&[("HAN_LOG", "error")]), 0.0);
+        assert_eq!(watchdog_s(&[("HAN_LOG", "error"), ("HAN_WATCHDOG", "5")]), 5.0);
     }
 
     #[test]
@@ -285,10 +327,13 @@ mod tests {
             (("HAN_SET", "inter_chunk_bytes=3"), "at least 64"),
             (("HAN_SET", "inter_policy=eager"), "wait_all"),
             (("HAN_PROVIDER", "tcp,,net"), "HAN_PROVIDER=tcp,,net"),
+            (("HAN_PROVIDER", "tcp,carrier-pigeon"), "no provider carrier-pigeon"),
+            (("HAN_PROVIDER", "tpc"), "or cxi, opx, efa, verbs;ofi_rxm, "),
             (("HAN_SET", "chunk_bytes"), "key=value"),
             (("HAN_TUNING", "/no/such/file"), "HAN_TUNING: /no/such/file: No such file"),
             (("HAN_SET", "chunk_bytes=4096,cma"), "key=value"),
             (("HAN_SET", "methods=cma,xpmem"), "shared, cma, cico"),
+            (("HAN_SET", "method=xpmem"), "shared, cma, cico"),
             (("HAN_SET", "chunk_bytes=3"), "power of two"),
         ] {
             let error = read(&[variables]).err().unwrap().to_string();

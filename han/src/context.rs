@@ -87,6 +87,7 @@ impl Context {
         let (job, network, world) = match placing::find(exchange.as_mut(), &config)? {
             None => {
                 let job = Rc::new(Job::together(exchange.as_mut(), config.settings.clone())?);
+                placing::agree(exchange.as_mut(), &config)?;
                 let local = LocalComm::together(exchange.as_mut(), Rc::clone(&job), 0, everybody)?;
                 (job, None, Carrier::Node(local))
             }

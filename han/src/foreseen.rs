@@ -3,7 +3,7 @@
 //! Each answer comes from the function by which a job finds its own, so that both choose the same.
 
 use net_fabric::algorithm::Topology;
-use reduce_kernels::Collective;
+use reduce_kernels::{Collective, Datatype};
 use shm_core::sys::affinity;
 
 use crate::config::Config;
@@ -13,9 +13,6 @@ use crate::placing::is_crowded;
 use crate::select::form::{Choice, OverNodes};
 use crate::select::{Point, tuned};
 use crate::task::Layout;
-
-/// Bytes of an element of the vector in question, a `double`.
-const ELEMENT_BYTES: usize = 8;
 
 /// A job that `han run` would start on this machine, which plays all nodes.
 #[derive(Debug)]
@@ -75,14 +72,23 @@ impl Foreseen {
         &self.layout
     }
 
-    /// What is chosen for a vector of `bytes`, rounded up to whole doubles, and an operator that commutes, with the reasons.
+    /// What is chosen for a vector of `bytes`, rounded up to whole elements, and an operator that commutes or does not, with
+    /// the reasons.
     #[must_use]
-    pub fn explain(&self, collective: Collective, bytes: usize, root: usize) -> Choice {
+    pub fn explain(
+        &self,
+        collective: Collective,
+        bytes: usize,
+        datatype: Datatype,
+        commutative: bool,
+        root: usize,
+    ) -> Choice {
+        let element_bytes = datatype.size();
         let over = OverNodes {
             collective,
-            count: bytes.div_ceil(ELEMENT_BYTES),
-            element_bytes: ELEMENT_BYTES,
-            commutative: true,
+            count: bytes.div_ceil(element_bytes),
+            element_bytes,
+            commutative,
             reproducible: self.config.settings.reproducible,
             root,
             shares_cores: self.shares_cores,
@@ -108,7 +114,7 @@ mod tests {
             let mut config = Config::default();
             set.iter().for_each(|pair| assert_eq!(config.set_all(pair).map_err(|error| error.to_string()), Ok(())));
             let foreseen = Foreseen::here((4096, 4), false, config).map_err(|error| error.to_string());
-            foreseen.map(|foreseen| foreseen.explain(Collective::Allreduce, 8, 0))
+            foreseen.map(|foreseen| foreseen.explain(Collective::Allreduce, 8, Datatype::Double, true, 0))
         };
         let core = |choice: &Choice| {
             let core = choice.points.iter().find(|point| point.what == "core");

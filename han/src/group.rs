@@ -9,6 +9,7 @@ use shm_core::exchange::{Exchange, ExchangeError};
 use shm_core::{Call, LocalComm};
 
 use crate::carrier::Carrier;
+use crate::config::ChoosesBy;
 use crate::context::Inner;
 use crate::error::{Error, Result};
 use crate::nodes::{self, Nodes, OfNode};
@@ -76,16 +77,14 @@ struct Wish {
     color: Option<u32>,
     key: i32,
     next_id: u32,
-    /// What the rank chooses by, in short, and the tuning file's name.
-    chooses_by: (u64, String),
+    chooses_by: ChoosesBy,
 }
 
 impl Wish {
     fn to_bytes(&self) -> Vec<u8> {
         let color = self.color.map_or(-1, i64::from);
-        let (hash, name) = &self.chooses_by;
         let numbers = [color.to_le_bytes().as_slice(), &self.key.to_le_bytes(), &self.next_id.to_le_bytes()].concat();
-        [&numbers[..], &hash.to_le_bytes(), name.as_bytes()].concat()
+        [&numbers[..], self.chooses_by.to_text().as_bytes()].concat()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
@@ -93,8 +92,7 @@ impl Wish {
         let (key, next_id) = rest.split_first_chunk()?;
         let color = u32::try_from(i64::from_le_bytes(*color)).ok();
         let (next_id, rest) = next_id.split_first_chunk()?;
-        let (hash, name) = rest.split_first_chunk()?;
-        let chooses_by = (u64::from_le_bytes(*hash), String::from_utf8_lossy(name).into_owned());
+        let chooses_by = ChoosesBy::from_text(&String::from_utf8_lossy(rest))?;
         Some(Self { color, key: i32::from_le_bytes(*key), next_id: u32::from_le_bytes(*next_id), chooses_by })
     }
 }
@@ -112,14 +110,7 @@ pub(crate) fn split(
     let wishes = within.gather(&own.to_bytes())?;
     let wishes: Vec<Wish> = wishes.iter().filter_map(|bytes| Wish::from_bytes(bytes)).collect();
 
-    if let Some(rank) = wishes.iter().position(|wish| wish.chooses_by.0 != wishes[0].chooses_by.0) {
-        let (first, other) = (&wishes[0].chooses_by, &wishes[rank].chooses_by);
-        return Err(Error::Config(format!(
-            "ranks would choose differently: rank 0 by {} (settings and file {:x}), rank {rank} by {} ({:x}): give all \
-             the same HAN_SET, HAN_REPRODUCIBLE and HAN_TUNING",
-            first.1, first.0, other.1, other.0
-        )));
-    }
+    ChoosesBy::compare(wishes.iter().map(|wish| &wish.chooses_by))?;
     let mut colors: Vec<u32> = wishes.iter().filter_map(|wish| wish.color).collect();
     colors.sort_unstable();
     colors.dedup();

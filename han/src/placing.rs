@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use shm_core::exchange::Exchange;
 use shm_core::job::{host_name, network_identity, node_identity};
+use shm_core::settings::differences;
 use shm_core::sys::{affinity, process};
 
-use crate::config::Config;
+use crate::config::{ChoosesBy, Config};
 use crate::error::{Error, Result};
 
 /// Bytes of a job's secret.
@@ -45,6 +46,9 @@ impl Placing {
     }
 }
 
+/// What is said of a rank whose words are not understood. They have the secret, so they are not shown.
+const FOREIGN: &str = "a rank introduced itself in words of another build of han";
+
 /// What each rank tells all others first.
 struct Card {
     pid: u32,
@@ -53,8 +57,7 @@ struct Card {
     network: String,
     cores: Vec<usize>,
     secret: [u8; SECRET_BYTES],
-    /// The tuning file: its contents in short, and its name.
-    tuning: (u64, String),
+    chooses_by: ChoosesBy,
     settings: String,
 }
 
@@ -66,18 +69,7 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
     }
     let cards = exchange.allgather(Card::own(config)?.to_text().as_bytes()).map_err(startup)?;
     let cards: Vec<Card> = cards.iter().map(|bytes| Card::from_text(bytes)).collect::<Result<_>>()?;
-    if let Some(rank) = cards.iter().position(|card| card.settings != cards[0].settings) {
-        return Err(startup(format!(
-            "settings differ: rank 0 has {}, rank {rank} has {}: set HAN_SET and HAN_REPRODUCIBLE alike on all nodes",
-            cards[0].settings, cards[rank].settings
-        )));
-    }
-    if let Some(rank) = cards.iter().position(|card| card.tuning.0 != cards[0].tuning.0) {
-        return Err(startup(format!(
-            "measured choices differ: rank 0 has {}, rank {rank} has {}: set HAN_TUNING to the same file on all nodes",
-            cards[0].tuning.1, cards[rank].tuning.1
-        )));
-    }
+    compare(cards.iter().map(|card| (card.settings.as_str(), &card.chooses_by)))?;
     let nodes = match told {
         Some(nodes) => numbered(&nodes),
         None => numbered(&cards.iter().map(|card| card.identity.as_str()).collect::<Vec<_>>()),
@@ -102,6 +94,32 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
         crowded_somewhere: machines.iter().any(crowded),
         one_host: cards.iter().all(|card| machine(card) == own && card.network == cards[0].network),
     }))
+}
+
+/// Refuses ranks of one node that would choose differently. Collective over `exchange`.
+pub(crate) fn agree(exchange: &mut dyn Exchange, config: &Config) -> Result<()> {
+    let own = format!("{}\n{}", config.chooses_by().to_text(), config.agreed());
+    let all = exchange.allgather(own.as_bytes()).map_err(startup)?;
+    let read = |bytes: &Vec<u8>| {
+        let text = String::from_utf8_lossy(bytes);
+        let (chooses_by, settings) = text.split_once('\n')?;
+        Some((settings.to_owned(), ChoosesBy::from_text(chooses_by)?))
+    };
+    let all: Vec<_> = all.iter().map(read).collect::<Option<_>>().ok_or_else(|| startup(FOREIGN))?;
+    compare(all.iter().map(|(settings, chooses_by)| (settings.as_str(), chooses_by)))
+}
+
+/// Refuses ranks with different settings, and such as would choose differently for another reason.
+fn compare<'a>(all: impl Iterator<Item = (&'a str, &'a ChoosesBy)>) -> Result<()> {
+    let (settings, chooses_by): (Vec<_>, Vec<_>) = all.unzip();
+    if let Some(rank) = settings.iter().position(|other| *other != settings[0]) {
+        let (first, other) = differences(settings[0], settings[rank]);
+        return Err(startup(format!(
+            "settings differ: rank 0 has {first}, rank {rank} has {other}: set HAN_SET, HAN_REPRODUCIBLE and HAN_TRACE \
+             alike on all ranks"
+        )));
+    }
+    ChoosesBy::compare(chooses_by)
 }
 
 /// The same groups, numbered in the order in which they first come.
@@ -146,35 +164,31 @@ impl Card {
         let settings = config.agreed();
         let (identity, network) = (node_identity(), network_identity());
         let (pid, host) = (std::process::id(), host_name());
-        // Lines are what separates one from the next.
-        let tuning = (config.tuning_hash(), config.tuning_name().replace('\n', " "));
-        Ok(Self { pid, host, identity, network, cores: affinity::allowed_cores()?, secret, tuning, settings })
+        let (cores, chooses_by) = (affinity::allowed_cores()?, config.chooses_by());
+        Ok(Self { pid, host, identity, network, cores, secret, chooses_by, settings })
     }
 
     fn to_text(&self) -> String {
         let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
         let secret = u128::from_le_bytes(self.secret);
         let Self { pid, host, identity, network, settings, .. } = self;
-        let (hash, file) = &self.tuning;
-        let cores = cores.join(",");
-        format!("{pid}\n{host}\n{identity}\n{network}\n{cores}\n{secret:032x}\n{hash:x}\n{file}\n{settings}")
+        let (cores, chooses_by) = (cores.join(","), self.chooses_by.to_text());
+        format!("{pid}\n{host}\n{identity}\n{network}\n{cores}\n{secret:032x}\n{chooses_by}\n{settings}")
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self> {
-        // The text has the secret, so it is not shown.
-        let foreign = || startup("a rank introduced itself in words of another build of han");
-        std::str::from_utf8(bytes).ok().and_then(Self::parse).ok_or_else(foreign)
+        std::str::from_utf8(bytes).ok().and_then(Self::parse).ok_or_else(|| startup(FOREIGN))
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.splitn(9, '\n');
+        let mut lines = text.splitn(8, '\n');
         let mut line = || lines.next();
         let (pid, host) = (line()?.parse().ok()?, line()?.to_owned());
         let (identity, network) = (line()?.to_owned(), line()?.to_owned());
         let cores = line()?.split(',').map(|core| core.parse().ok()).collect::<Option<Vec<usize>>>()?;
         let secret = u128::from_str_radix(line()?, 16).ok()?.to_le_bytes();
-        let tuning = (u64::from_str_radix(line()?, 16).ok()?, line()?.to_owned());
-        Some(Self { pid, host, identity, network, cores, secret, tuning, settings: line()?.to_owned() })
+        let chooses_by = ChoosesBy::from_text(line()?)?;
+        Some(Self { pid, host, identity, network, cores, secret, chooses_by, settings: line()?.to_owned() })
     }
 }
 
@@ -211,7 +225,7 @@ mod tests {
         let card = Card::own(&Config::default()).unwrap();
         let again = Card::from_text(card.to_text().as_bytes()).unwrap();
         assert_eq!((&again.identity, &again.cores, again.secret), (&card.identity, &card.cores, card.secret));
-        assert_eq!((&again.tuning, &again.settings), (&card.tuning, &card.settings));
+        assert_eq!((&again.chooses_by, &again.settings), (&card.chooses_by, &card.settings));
     }
 
     proptest! {

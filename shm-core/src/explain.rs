@@ -47,7 +47,7 @@ pub struct Question {
     pub mapped: bool,
     /// Results take the place of what is sent.
     pub in_place: bool,
-    /// The operator does not commute.
+    /// The contributions are reduced in rank order at one go, see [`Call::keeps_order`](crate::Call::keeps_order).
     pub keeps_order: bool,
 }
 
@@ -118,7 +118,9 @@ impl Circumstances {
         if question.collective == Collective::Barrier {
             question.bytes = 0;
         }
-        question.in_place &= matches!(question.collective, Collective::Reduce | Collective::Allreduce);
+        let reduces = matches!(question.collective, Collective::Reduce | Collective::Allreduce);
+        question.in_place &= reduces;
+        question.keeps_order &= reduces;
         let Question { collective, bytes, .. } = question;
         let terms = Terms::new(
             &self.settings,
@@ -369,11 +371,12 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Question { collective, bytes, mapped, in_place, .. } = self.question;
+        let Question { collective, bytes, mapped, in_place, keeps_order, .. } = self.question;
         write!(f, "{collective}")?;
         if collective != Collective::Barrier {
             let place = if in_place { ", in place" } else { "" };
-            write!(f, " of {bytes} bytes in {} buffers{place}", if mapped { "shared" } else { "private" })?;
+            let order = if keeps_order { ", in rank order" } else { "" };
+            write!(f, " of {bytes} bytes in {} buffers{place}{order}", if mapped { "shared" } else { "private" })?;
         }
         let cores = if self.own_cores { "a core each" } else { "shared cores" };
         writeln!(f, ", {} ranks with {cores}: {}", self.ranks, self.choice)?;

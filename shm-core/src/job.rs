@@ -93,7 +93,7 @@ impl Job {
         if rank == 0 {
             map::sweep();
         }
-        let shape = Shape { name: "han-job", ranks: size, cell_bytes: 0, bytes };
+        let shape = Shape { name: "han-job", ranks: size, cell_bytes: 0, bytes, least_bytes: bytes };
         let segment = Segment::together(exchange, &shape, &backings(&settings))?;
         let flags = segment.place(size_of::<Header>());
         let status: Vec<_> = (0..size).map(|r| segment.place(status_at + r * size_of::<RankStatus>())).collect();

@@ -24,7 +24,9 @@ use crate::copy::cico::prefetch_for_read;
 use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::job::{AtWork, Job};
-use crate::segment::layout::{Header, RankFlags, SLOTS, StepSlot, annex_bytes, cell_bytes, gap_bytes, whole_pages};
+use crate::segment::layout::{
+    FIRST_CELLS, Header, RankFlags, SLOTS, StepSlot, annex_bytes, cell_bytes, cells_in_ring, gap_bytes, whole_pages,
+};
 use crate::segment::{Place, Segment, Shape};
 use annexes::Annexes;
 use cells::Cells;
@@ -106,23 +108,26 @@ impl Ring {
         let (annex_bytes, cell_bytes) = (annex_bytes(size), cell_bytes(size));
         let annexes_at = whole_pages(size_of::<RankFlags>());
         let cells_at = whole_pages(annexes_at + depth as usize * annex_bytes);
-        let stride = whole_pages(cells_at + Cells::bytes_of(size));
         let rank = exchange.rank();
         let mut peers: Vec<usize> = (0..size).filter(|&peer| peer != rank).collect();
         let hierarchy = job.hierarchy().of_ranks(&world);
         peers.sort_by_key(|&peer| (!job.shares_core(world[peer]), hierarchy.distance(rank, peer)));
         let first = whole_pages(size_of::<Header>());
-        let bytes = first + size * stride;
-        let shape = Shape { name: "han-comm", ranks: size, cell_bytes, bytes };
+        let bytes_with = |cells: usize| first + size * (cells_at + cells * cell_bytes);
+        let (bytes, least_bytes) = (bytes_with(cells_in_ring(size)), bytes_with(FIRST_CELLS));
+        let shape = Shape { name: "han-comm", ranks: size, cell_bytes, bytes, least_bytes };
         let mut segment = Segment::together(exchange, &shape, &[job.backing()])?;
         segment.forget_file();
+        let stride = (segment.bytes() - first) / size;
         let parts: Vec<usize> = (0..size).map(|rank| first + rank * stride).collect();
         let flags = parts.iter().map(|part| segment.place(*part)).collect();
         let annexes = parts.iter().map(|part| segment.bytes_at(part + annexes_at, depth as usize * annex_bytes));
         let annexes = Annexes::new(annexes.collect(), annex_bytes, depth);
         let cells: Vec<usize> = parts.iter().map(|part| part + cells_at).collect();
-        let terms = job.terms(&hierarchy);
-        let cells = Cells::new(&segment, &cells, gap_bytes(job.own_cores()), Stores::new(job.settings().past_caches));
+        let mut terms = job.terms(&hierarchy);
+        terms.cells = (stride - cells_at) / cell_bytes;
+        let stores = Stores::new(job.settings().past_caches);
+        let cells = Cells::new(&segment, &cells, terms.cells, gap_bytes(job.own_cores()), stores);
         Ok(Self {
             trials: Trials::new(|bytes| terms.likely_joint(bytes)),
             terms,

@@ -136,7 +136,7 @@ const MAX_SPINS: u32 = 1_000_000;
 /// Name and meaning of every setting that [`Settings::set`] takes.
 pub const KEYS: &[(&str, &str)] = &[
     ("backing", "kind of shared memory: auto, memfd, dev_shm"),
-    ("methods", "how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
+    ("methods", "(or method) how peers' memory may be reached: shared, cma, cico, joined by +; cico is always there"),
     (
         "form",
         "how collectives are carried out where the form can carry them: auto, flat, tree, direct, slice, ring, chain, joint",
@@ -258,6 +258,18 @@ impl fmt::Display for Settings {
     }
 }
 
+/// What `first` and `other`, settings as words, do not have in common; all of both if that is nothing of one of them.
+#[must_use]
+pub fn differences(first: &str, other: &str) -> (String, String) {
+    let only = |of: &str, not: &str| {
+        let words: Vec<_> = of.split(' ').filter(|word| !not.split(' ').any(|other| other == *word)).collect();
+        words.join(" ")
+    };
+    let (in_first, in_other) = (only(first, other), only(other, first));
+    let is_clear = !in_first.is_empty() && !in_other.is_empty();
+    if is_clear { (in_first, in_other) } else { (first.to_owned(), other.to_owned()) }
+}
+
 fn auto<T: fmt::Display>(value: Option<T>) -> String {
     value.map_or_else(|| "auto".to_owned(), |value| value.to_string())
 }
@@ -326,6 +338,13 @@ mod tests {
             settings.set(key, &value).expect("a shown value is a valid one");
         }
         assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn only_what_differs_is_shown() {
+        let differ = |first, other| differences(first, other);
+        assert_eq!(differ("a=1 b=2 c=3", "a=1 b=4 c=3"), ("b=2".into(), "b=4".into()));
+        assert_eq!(differ("t=x:1 y:2", "t=x:1"), ("t=x:1 y:2".into(), "t=x:1".into()));
     }
 
     #[test]

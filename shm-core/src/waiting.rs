@@ -144,10 +144,12 @@ impl Vigil {
         let settings = job.settings();
         let sentence = || {
             let names: Vec<String> = missing.iter().map(|&rank| job.name_and_state(rank)).collect();
+            let elsewhere = missing.iter().find_map(|&rank| job.waits_elsewhere(rank, &operation));
             format!(
-                "{} has waited {waited_s:.1} s in {operation} for {}",
+                "{} has waited {waited_s:.1} s in {operation} for {}{}",
                 job.name(job.rank()),
-                if names.is_empty() { "data".to_owned() } else { names.join(", ") }
+                if names.is_empty() { "data".to_owned() } else { names.join(", ") },
+                elsewhere.unwrap_or_default()
             )
         };
         if settings.timeout_s > 0.0 && waited_s >= settings.timeout_s {

@@ -9,11 +9,11 @@ use std::process::{Command, ExitCode};
 use han::foreseen::Foreseen;
 use han::select::form::Form;
 use han::task::{Across, Shape, figure};
-use han::{Collective, Config};
+use han::{Collective, Config, Datatype};
 use serde::Serialize;
 use shm_core::{Circumstances, Explanation, Question};
 
-use crate::bench::{Memory, default_ranks, parse_setting, stats::parse_bytes};
+use crate::bench::{Memory, default_ranks, parse_datatype, parse_setting, stats::parse_bytes};
 use crate::info::{tell_misspelled, trial};
 use crate::output::stdout;
 
@@ -46,6 +46,12 @@ pub(crate) struct Args {
     /// Root of bcast and reduce [default: 0]
     #[arg(long, value_name = "R")]
     root: Option<usize>,
+    /// Datatype of the elements; all operators of a datatype that commute are carried out alike
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_datatype)]
+    dtype: Datatype,
+    /// The operator does not commute: it is one of the program's own, which keeps rank order
+    #[arg(long)]
+    non_commutative: bool,
     /// Where the buffers lie
     #[arg(long, value_enum, default_value_t = Memory::Private)]
     alloc: Memory,
@@ -70,6 +76,10 @@ impl Args {
     fn root(&self) -> usize {
         self.root.unwrap_or(0)
     }
+
+    fn reduces(&self) -> bool {
+        matches!(self.collective, Collective::Reduce | Collective::Allreduce)
+    }
 }
 
 /// Runs the subcommand.
@@ -85,6 +95,9 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     }
     let ranks = args.ranks.map_or_else(|| default_ranks(Some(args.nodes)), |ranks| ranks as usize);
     check_root(args, ranks)?;
+    if args.non_commutative && !args.reduces() {
+        return Err(format!("--non-commutative: {} has no operator", args.collective).into());
+    }
     if args.nodes > 1 {
         return between_nodes(args, config, ranks);
     }
@@ -98,7 +111,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         root: args.root(),
         mapped: args.alloc == Memory::Shared,
         in_place: args.in_place,
-        keeps_order: false,
+        keeps_order: args.non_commutative || args.dtype.is_short_float(),
     };
     let explanation = Circumstances::here(ranks, config.settings, &methods)?.explain(question);
     if args.json {
@@ -127,7 +140,7 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     }
     let bytes = args.bytes.unwrap_or(0);
     let foreseen = Foreseen::here((ranks, nodes), args.on_node, config)?;
-    let choice = foreseen.explain(args.collective, bytes, args.root());
+    let choice = foreseen.explain(args.collective, bytes, args.dtype, !args.non_commutative, args.root());
     let points = &choice.points;
     let mut out = stdout();
     if args.json {

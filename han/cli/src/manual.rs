@@ -22,7 +22,10 @@ pub(crate) struct Args {
 /// What the variables mean, in a line each; `han info` lists the values and the keys of `HAN_SET`.
 const ENVIRONMENT: [(&str, &str); 9] = [
     ("HAN_LOG", "error, warn (the default), info or debug: how much is said on standard error"),
-    ("HAN_WATCHDOG", "seconds of waiting after which a rank says who is missing (30 by default; 0 is never)"),
+    (
+        "HAN_WATCHDOG",
+        "seconds of waiting after which a rank says who is missing (30 by default; 0 is never; with HAN_LOG=error only if it is set)",
+    ),
     ("HAN_REPRODUCIBLE", "1: results do not depend on the algorithm either"),
     ("HAN_SET", "key=value,...: settings; `han info` lists the keys"),
     ("HAN_PROVIDER", "the providers of libfabric that may be taken between nodes, the best first"),

@@ -25,14 +25,7 @@ pub(crate) fn start(world: &mut Carrier, context: &Inner) -> Result<Option<Trace
     let Some(path) = &context.config.trace else { return Ok(None) };
     let rank = world.rank();
     let own = try_files(path, rank, world.size());
-    let trouble = agree(world, context, own.as_ref().err().map(String::as_str));
-    let trouble = trouble.map_err(|error| match error {
-        Error::Node(shm_core::Error::Mismatch(_)) | Error::Network(net_fabric::Error::Mismatch(_)) => {
-            Error::Config(format!("HAN_TRACE must be set on all ranks or on none: {error}"))
-        }
-        other => other,
-    })?;
-    if let Some(why) = trouble {
+    if let Some(why) = agree(world, context, own.as_ref().err().map(String::as_str))? {
         let _ = own.map(|()| fs::remove_file(part_of(path, rank)));
         // A rank that leaves with this error may be the end of the others: they have removed theirs by then.
         world.run(Call::BARRIER, context)?;

@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use crate::datatype::Class;
 use crate::pieces::Keep;
 use crate::{Datatype, Element, Op, Signature};
 
@@ -290,8 +289,7 @@ impl<'a> Call<'a> {
     /// results would be rounded to 16 bits.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
-        let is_short_float = self.datatype.class() == Class::FloatingPoint && self.datatype.size() == 2;
-        self.op.as_ref().is_some_and(|op| is_short_float || !op.is_commutative())
+        self.op.as_ref().is_some_and(|op| self.datatype.is_short_float() || !op.is_commutative())
     }
 
     /// Length of one rank's vector in bytes.

@@ -204,6 +204,13 @@ impl Datatype {
         }
     }
 
+    /// True for floats of 16 bits, of which partial results are not kept in 16 bits on one node.
+    #[must_use]
+    #[inline]
+    pub const fn is_short_float(self) -> bool {
+        matches!(self, Self::Float16 | Self::Bfloat16)
+    }
+
     /// Alignment in bytes that a typed slice of this datatype has, and that users' operators are promised; of a record
     /// the largest power of two that divides its size, at most 16. Kernels do not need it.
     #[must_use]

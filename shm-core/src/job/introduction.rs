@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::copy::probe::{Offer, Offered};
 use crate::error::{Error, Result};
-use crate::settings::Settings;
+use crate::settings::{Settings, differences};
 use crate::sys::{affinity, cache, futex};
 
 /// What every rank tells the others at start-up.
@@ -85,10 +85,11 @@ pub(super) fn agree(peers: &[Introduction], numbers: &[usize]) -> Result<()> {
             )));
         }
         if peer.settings != peers[0].settings {
+            let (first, other) = differences(&peers[0].settings, &peer.settings);
             return Err(Error::Startup(format!(
-                "settings differ: rank {} has {}, rank {number} has {}: set HAN_SET and HAN_REPRODUCIBLE alike on all \
-                 ranks",
-                numbers[0], peers[0].settings, peer.settings
+                "settings differ: rank {} has {first}, rank {number} has {other}: set HAN_SET and HAN_REPRODUCIBLE alike \
+                 on all ranks",
+                numbers[0]
             )));
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::job::MAX_RANKS;
+use crate::job::{Job, MAX_RANKS};
 use crate::segment::Segment;
 use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus, WaitStatus};
 use crate::sync::Ordering;
@@ -131,6 +131,19 @@ fn report(rank: usize, status: &RankStatus) -> RankReport {
         report.age_ms = Some(waited_ns / 1_000_000);
     }
     report
+}
+
+impl Job {
+    /// What `rank`, for which another one waits in `operation`, waits in itself, if that is something else: who waits for whom
+    /// may go round.
+    pub(crate) fn waits_elsewhere(&self, rank: usize, operation: &str) -> Option<String> {
+        let report = report(rank, self.status(rank));
+        let other = report.operation.filter(|other| other != operation)?;
+        let names = report.missing.iter().map(|&rank| self.numbers[rank]).chain(report.missing_in_world);
+        let names: Vec<_> = names.map(|number| format!("rank {number}")).collect();
+        let names = if names.is_empty() { "data".to_owned() } else { names.join(", ") };
+        Some(format!("; rank {} waits in {other} for {names}", self.numbers[rank]))
+    }
 }
 
 impl WaitStatus {

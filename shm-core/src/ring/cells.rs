@@ -14,7 +14,7 @@ use super::marks::{is_far_behind, stay_comparable};
 use crate::copy::Stores;
 use crate::copy::cico::{LINE, prefetch_for_write};
 use crate::segment::Segment;
-use crate::segment::layout::{FIRST_CELLS, SLOTS, cell_bytes, cells_in_ring};
+use crate::segment::layout::{FIRST_CELLS, SLOTS, cell_bytes};
 use crate::sync::before;
 use crate::sys::map;
 
@@ -61,19 +61,15 @@ pub(super) struct Cells {
 const BLOCK_BYTES: usize = 64 << 10;
 
 impl Cells {
-    /// Bytes of one rank's cells where there are `ranks`.
-    pub(super) fn bytes_of(ranks: usize) -> usize {
-        cells_in_ring(ranks) * cell_bytes(ranks)
-    }
-
-    /// The cells that begin at `at` of `segment`, one place for each rank; `gap_bytes` are left free behind each payload.
-    pub(super) fn new(segment: &Segment, at: &[usize], gap_bytes: usize, stores: Stores) -> Self {
-        let ranks = at.len();
+    /// The `most` cells of each rank that begin at `at` of `segment`, one place for each; `gap_bytes` are left free behind
+    /// each payload.
+    pub(super) fn new(segment: &Segment, at: &[usize], most: usize, gap_bytes: usize, stores: Stores) -> Self {
+        let cell_bytes = cell_bytes(at.len());
         Self {
-            first: at.iter().map(|&at| segment.bytes_at(at, Self::bytes_of(ranks))).collect(),
-            cell_bytes: cell_bytes(ranks),
+            first: at.iter().map(|&at| segment.bytes_at(at, most * cell_bytes)).collect(),
+            cell_bytes,
             gap_bytes,
-            most: cells_in_ring(ranks),
+            most,
             count: FIRST_CELLS,
             taken: 0,
             grows_at: LAPS * FIRST_CELLS as u64,
@@ -257,15 +253,16 @@ impl Cells {
 mod tests {
     use super::*;
     use crate::exchange::Alone;
-    use crate::segment::layout::PAGE;
+    use crate::segment::layout::{PAGE, cells_in_ring};
     use crate::segment::{Backing, Shape};
 
     fn cells_of(ranks: usize) -> (Cells, Segment) {
-        let bytes = PAGE + Cells::bytes_of(ranks);
-        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes };
+        let most = cells_in_ring(ranks);
+        let bytes = PAGE + most * cell_bytes(ranks);
+        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes, least_bytes: bytes };
         let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).expect("heap");
         // Behind the segment's header.
-        (Cells::new(&segment, &vec![PAGE; ranks], 0, Stores::new(None)), segment)
+        (Cells::new(&segment, &vec![PAGE; ranks], most, 0, Stores::new(None)), segment)
     }
 
     /// Whoever has had any of a span's cells before is waited for, and nobody who is not a ring behind.
@@ -381,7 +378,7 @@ mod tests {
     #[test]
     fn cells_that_were_taken_long_ago_are_free() {
         const RANKS: usize = 33;
-        let bytes = Cells::bytes_of(RANKS);
+        let bytes = cells_in_ring(RANKS) * cell_bytes(RANKS);
         let (mut cells, _segment) = cells_of(RANKS);
         cells.take(5, bytes / 2, 5_u32.wrapping_sub(SLOTS));
         for eighth in 1_u32..=20 {

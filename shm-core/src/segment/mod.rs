@@ -54,6 +54,9 @@ pub struct Segment {
     backing: Backing,
 }
 
+/// The part of what is free in `/dev/shm` that a segment may take where less would do: a quarter.
+const PARTS_OF_FREE: u64 = 4;
+
 /// What a segment is made for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
@@ -65,6 +68,8 @@ pub(crate) struct Shape {
     pub(crate) cell_bytes: usize,
     /// Length of the whole.
     pub(crate) bytes: usize,
+    /// What it may be instead where all of it is taken from little memory at once.
+    pub(crate) least_bytes: usize,
 }
 
 /// A typed place in a segment, computed once, checked once.
@@ -96,9 +101,9 @@ impl Segment {
     /// `backings` are tried in order until one can be mapped by all. Collective.
     ///
     /// # Errors
-    /// None of them could be mapped by all ranks; the message has every rank's reason.
+    /// None of them could be mapped by all ranks; the message has every rank's reason. There is no memory for the only one.
     pub(crate) fn together(exchange: &mut dyn Exchange, shape: &Shape, backings: &[Backing]) -> Result<Self> {
-        let mut reasons = Vec::new();
+        let (mut reasons, mut lack) = (Vec::new(), None);
         for &backing in backings {
             // Every attempt takes two exchanges, whatever happens, so that groups stay in step.
             let made = (exchange.rank() == 0).then(|| Self::make(backing, shape));
@@ -109,6 +114,7 @@ impl Segment {
             };
             let words = gather(exchange, word.as_bytes())?;
             let ticket = Ticket::from_text(&words[0]);
+            lack = no_memory(&words[0]);
             let mapped = match (made, &ticket) {
                 (Some(own), _) => own.map(|(segment, _)| segment),
                 (None, Some(ticket)) => Self::attach(ticket),
@@ -126,11 +132,12 @@ impl Segment {
             let failed = verdicts.iter().enumerate().find(|(_, v)| !v.is_empty());
             reasons.extend(failed.map(|(rank, v)| format!("{backing}: rank {rank}: {v}")));
         }
-        Err(Error::Startup(format!("no shared memory that all ranks can map: {}", reasons.join("; "))))
+        let startup = || Error::Startup(format!("no shared memory that all ranks can map: {}", reasons.join("; ")));
+        Err(lack.filter(|_| backings.len() == 1).unwrap_or_else(startup))
     }
 
     fn make(backing: Backing, shape: &Shape) -> Result<(Self, Ticket)> {
-        let bytes = shape.bytes;
+        let mut bytes = shape.bytes;
         let cookie = random();
         let (memory, place) = match backing {
             Backing::Memfd => {
@@ -139,6 +146,10 @@ impl Segment {
                 (Memory::Shared(map), place)
             }
             Backing::DevShm => {
+                // So that there is room for many.
+                if bytes as u64 > map::room_in_dev_shm() / PARTS_OF_FREE {
+                    bytes = shape.least_bytes;
+                }
                 // Another job that starts just now may sweep the name away before it is locked.
                 let attempt = |number: u8| {
                     let place = Path::new(map::DEV_SHM).join(format!("{}{cookie:016x}-{number}", map::prefix()));
@@ -293,6 +304,12 @@ impl Ticket {
     }
 }
 
+/// The lack of memory of which rank 0 has told, if it was that.
+fn no_memory(text: &str) -> Option<Error> {
+    let (bytes, reason) = text.strip_prefix("no memory for ")?.split_once(" bytes: ")?;
+    Some(Error::NoMemory { bytes: bytes.parse().ok()?, reason: reason.to_owned() })
+}
+
 /// An allgather of texts whose failure is a start-up error.
 pub(crate) fn gather(exchange: &mut dyn Exchange, bytes: &[u8]) -> Result<Vec<String>> {
     let all = exchange.allgather(bytes).map_err(|e| Error::Startup(e.to_string()))?;
@@ -321,10 +338,17 @@ mod tests {
     }
 
     #[test]
+    fn all_ranks_learn_that_memory_lacks() {
+        let error = Error::NoMemory { bytes: 4096, reason: "none is left".to_owned() };
+        assert_eq!(no_memory(&error.to_string()).map(|told| told.to_string()), Some(error.to_string()));
+        assert!(no_memory("open failed: no memory for 1 bytes: x").is_none());
+    }
+
+    #[test]
     #[should_panic(expected = "outside the segment")]
     fn places_are_checked() {
         let mut alone = crate::exchange::Alone;
-        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes: 4096 };
+        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes: 4096, least_bytes: 4096 };
         let segment = Segment::together(&mut alone, &shape, &[Backing::Heap]).expect("heap");
         let _ = segment.bytes_at(4000, 97);
     }

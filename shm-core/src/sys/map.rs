@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, Flock, FlockArg, OFlag, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::geteuid;
 
 use crate::error::{Error, Result};
@@ -72,9 +73,16 @@ impl SharedMap {
         }
         let length = i64::try_from(bytes).unwrap_or(i64::MAX);
         fallocate(&*lock, FallocateFlags::empty(), 0, length).map_err(|e| {
-            let advice = "give the container a larger /dev/shm";
-            let reason = format!("{} ({e:?}); {} KiB are needed: {advice}", e.desc(), bytes / 1024);
-            remove(Error::System { api: "fallocate in /dev/shm", reason })
+            remove(match e {
+                Errno::ENOSPC | Errno::EDQUOT | Errno::ENOMEM => {
+                    let reason = format!(
+                        "/dev/shm has {} KiB left ({e:?}): make it larger (docker run --shm-size), or free communicators",
+                        room_in_dev_shm() / 1024
+                    );
+                    Error::NoMemory { bytes, reason }
+                }
+                _ => Error::system("fallocate in /dev/shm", e),
+            })
         })?;
         let map = MmapOptions::new().map_raw(&*lock).map_err(|e| remove(Error::io("mmap", &e)))?;
         Ok(Self { map, file: Some(Open::Locked(lock)), name: Some(path.to_owned()) })
@@ -250,6 +258,12 @@ fn check_file_limit(api: &'static str, bytes: u64) -> Result<()> {
     }
     let reason = format!("{bytes} bytes are more than the limit on a file's size, {most}: raise it (ulimit -f)");
     Err(Error::System { api, reason })
+}
+
+/// Bytes that are free in [`DEV_SHM`], as far as the system says.
+#[must_use]
+pub fn room_in_dev_shm() -> u64 {
+    statvfs(DEV_SHM).map_or(u64::MAX, |seen| seen.blocks_available().saturating_mul(seen.fragment_size()))
 }
 
 /// What the names of this user's objects in [`DEV_SHM`] begin with.

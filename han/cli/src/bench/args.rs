@@ -81,7 +81,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "T", default_value_t = 0, hide = true)]
     pub(super) turn: u32,
     /// Measure what the machine allows, instead of a collective
-    #[arg(long, conflicts_with_all = ["collectives", "nodes", "node_exec", "overlap", "svg"])]
+    #[arg(long, conflicts_with_all = NOT_OF_LIMITS)]
     pub(super) limits: bool,
     /// This process is a rank; set by the process that starts the job
     #[arg(long, hide = true)]
@@ -93,6 +93,29 @@ pub(crate) struct Args {
     #[arg(long, hide = true, num_args = 2, value_names = ["FIRST", "SECOND"])]
     pub(super) one_way: Option<Vec<usize>>,
 }
+
+/// What `--limits` has no use for: two processes measure, always the same.
+const NOT_OF_LIMITS: [&str; 19] = [
+    "collectives",
+    "ranks",
+    "nodes",
+    "node_exec",
+    "min",
+    "max",
+    "factor",
+    "dtype",
+    "op",
+    "root",
+    "style",
+    "cold",
+    "buffers",
+    "alloc",
+    "repeats",
+    "ms",
+    "set",
+    "overlap",
+    "svg",
+];
 
 /// A collective to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -188,7 +211,7 @@ fn parse_selection(text: &str) -> std::result::Result<Selection, String> {
     })
 }
 
-fn parse_datatype(text: &str) -> std::result::Result<Datatype, String> {
+pub(crate) fn parse_datatype(text: &str) -> std::result::Result<Datatype, String> {
     Datatype::from_name(text).ok_or_else(|| {
         let names = Datatype::ALL.map(Datatype::name);
         format!("there is no datatype `{text}`: choose {}", names.join(", "))
@@ -318,6 +341,8 @@ mod tests {
             &["bcast", "--noise", "rank=1,ms=1", "--nodes", "2", "--overlap"][..],
             &["--limits", "--svg", "a.svg"],
             &["--limits", "--nodes", "2"],
+            &["--limits", "-n", "4"],
+            &["--limits", "--set", "spins=1"],
             &["--limits", "--nodes", "2", "--overlap"],
         ] {
             assert!(text(words).contains("cannot be used with"), "{words:?}");

@@ -24,7 +24,7 @@ use shm_core::sys::affinity::allowed_cores;
 
 use crate::limits;
 use crate::output::{ReaderLeft, is_reader_left};
-pub(crate) use args::{Args, Memory, parse_setting};
+pub(crate) use args::{Args, Memory, parse_datatype, parse_setting};
 use args::{Collective, Style, check, check_root, collectives, counts};
 use pattern::Cell;
 

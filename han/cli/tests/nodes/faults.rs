@@ -360,8 +360,8 @@ fn nodes_without_a_common_network_say_so() {
     let Some(testbed) = Testbed::up(2) else { return };
     let prefix = testbed.prefix();
     let words = ["-n", "2", "--nodes", "2", "--node-exec", &prefix];
-    let done = ranks::job(&words, "hello").env("HAN_PROVIDER", "carrier-pigeon").finish();
-    done.expect(3, &["report of rank 0", "report of rank 1", "has no network", "carrier-pigeon"]);
+    let done = ranks::job(&words, "hello").env("HAN_PROVIDER", "cxi").finish();
+    done.expect(3, &["report of rank 0", "report of rank 1", "has no network", "(cxi)"]);
     let done = ranks::job(&words, "hello").env("HAN_SET", "inter_algorithm=bubble").finish();
     done.expect(3, &["inter_algorithm=bubble", "recursive-doubling"]);
 }

@@ -6,6 +6,7 @@
 
 mod copies;
 mod death;
+mod every;
 #[allow(dead_code)] // shared with the tests of `han run`, which use all of it
 #[path = "../run/harness.rs"]
 mod harness;

@@ -66,6 +66,8 @@ fn play_a_role() {
         ["leave"] => end(leave()),
         ["hello"] => end(hello()),
         ["memory"] => end(memory()),
+        ["communicators"] => end(communicators()),
+        ["every", memory] => end(crate::every::rank(memory)),
         ["perish-in", method, collective, victim, looks] => {
             end(crate::copies::perish(method, collective, victim, looks))
         }
@@ -123,6 +125,30 @@ fn memory() -> Result<()> {
     })??;
     assert!(ordinary[start..start + COUNT].iter().all(|&root| root == 1));
     drop(allocated);
+    context.finalize()
+}
+
+/// As many communicators as there is memory for, the last of which works, as the world does; then one more in place of
+/// another.
+fn communicators() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let mut made = Vec::new();
+    let error = loop {
+        match world.dup() {
+            Ok(another) => made.push(another),
+            Err(error) => break error,
+        }
+    };
+    report(&format!("{}: {error}", if made.len() < 20 { "few" } else { "many" }));
+    for comm in [world, made.last().unwrap()] {
+        let mut vector = vec![1_i64; 1 << 20];
+        comm.allreduce_in_place(&mut vector, Operator::Sum)?;
+        assert!(vector.iter().all(|&sum| sum == i64::try_from(comm.size()).unwrap()));
+    }
+    made.remove(0);
+    world.barrier()?;
+    world.dup()?.barrier()?;
     context.finalize()
 }
 

@@ -28,6 +28,7 @@ fn wrong_variables_are_answered_with_what_is_valid() {
         ("HAN_SET", "backing=disk", ["backing=disk", "auto, memfd or dev_shm"]),
         ("HAN_SET", "spins", ["\"spins\"", "key=value"]),
         ("HAN_LOG", "loud", ["HAN_LOG=loud", "error, warn, info, debug"]),
+        ("HAN_PROVIDER", "tcp,carrier-pigeon", ["HAN_PROVIDER=tcp,carrier-pigeon", "no provider carrier-pigeon"]),
         ("HAN_WATCHDOG", "-1", ["HAN_WATCHDOG=-1", "a number of seconds, 0 to 1e9"]),
         ("HAN_REPRODUCIBLE", "yes", ["HAN_REPRODUCIBLE=yes", "0, 1"]),
     ] {
@@ -40,7 +41,16 @@ fn settings_that_differ_between_ranks_are_refused_with_both_values() {
     let program = roles::program().iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let script = format!("HAN_SET=chunk_bytes=$((8192 + 8192 * PMI_RANK)) exec {program}");
     let job = Job::script(&["-n", "2", "--grace", "120"], &script).env("HAN_TEST_ROLE", "hello");
-    refused(job, &["settings differ", "rank 0 has", "chunk_bytes=8192 ", "rank 1 has", "chunk_bytes=16384 "]);
+    refused(job, &["settings differ: rank 0 has chunk_bytes=8192, rank 1 has chunk_bytes=16384: set HAN_SET "]);
+}
+
+/// What has no effect on one node ends the job there as well, rather than when a communicator is made.
+#[test]
+fn what_ranks_choose_by_is_the_same_on_one_node() {
+    let program = roles::program().iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let script = format!("HAN_SET=inter_chunk_bytes=100$PMI_RANK exec {program}");
+    let job = Job::script(&["-n", "2", "--grace", "120"], &script).env("HAN_TEST_ROLE", "hello");
+    refused(job, &["settings differ: rank 0 has inter_chunk_bytes=1000, rank 1 has inter_chunk_bytes=1001: set "]);
 }
 
 #[test]
@@ -48,9 +58,9 @@ fn a_backing_for_threads_is_refused_between_processes() {
     refused(roles::job(2, "hello").env("HAN_SET", "backing=heap"), &["threads of one process"]);
 }
 
-/// A command that has a `/dev/shm` of its own of `size`, then runs `han run -n2` of `role`; `None` where
+/// A command that has a `/dev/shm` of its own of `size`, then runs `han run` of `ranks` that play `role`; `None` where
 /// tests are told that they may not mount: `HAN_TEST_NO_MOUNT=1`.
-fn with_dev_shm(size: &str, role: &str) -> Option<Command> {
+pub(crate) fn with_dev_shm(size: &str, ranks: usize, role: &str) -> Option<Command> {
     if env::var_os("HAN_TEST_NO_MOUNT").is_some_and(|value| value == "1") {
         eprintln!("not tested, as HAN_TEST_NO_MOUNT says: a /dev/shm of {size}");
         return None;
@@ -66,7 +76,8 @@ fn with_dev_shm(size: &str, role: &str) -> Option<Command> {
     let script = format!("{mount} && exec \"$0\" \"$@\"");
     let mut command = Command::new("unshare");
     command
-        .args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_han"), "run", "-n2", "--grace", "120", "--"])
+        .args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_han"), "run"])
+        .args(["-n", &ranks.to_string(), "--grace", "120", "--"])
         .args(roles::program());
     command.env("HAN_TEST_ROLE", role);
     Some(command)
@@ -74,19 +85,29 @@ fn with_dev_shm(size: &str, role: &str) -> Option<Command> {
 
 #[test]
 fn a_full_dev_shm_is_an_error_at_start_up() {
-    let Some(mut command) = with_dev_shm("64k", "hello") else { return };
+    let Some(mut command) = with_dev_shm("64k", 2, "hello") else { return };
     command.env("HAN_SET", "backing=dev_shm");
-    refused(
-        Job::of(command),
-        &["no shared memory that all ranks can map: dev_shm: rank 0: fallocate in /dev/shm", "KiB"],
-    );
+    refused(Job::of(command), &["no memory for ", " bytes: /dev/shm has ", " KiB left (ENOSPC): make it larger"]);
+}
+
+#[test]
+fn a_small_dev_shm_holds_many_communicators_and_tells_when_it_is_full() {
+    let Some(mut command) = with_dev_shm("64m", 2, "communicators") else { return };
+    command.env("HAN_SET", "backing=dev_shm");
+    let done = finish(Job::of(command));
+    done.expect(0, &[]);
+    let reports = reports(&done);
+    assert_eq!(reports.len(), 2, "{done:#?}");
+    for (.., text) in reports {
+        assert!(text.starts_with("many: no memory for ") && text.contains(" KiB left (ENOSPC)"), "{text}");
+    }
 }
 
 /// As containers have it; more memory than that is allocated and registered.
 #[test]
 fn a_small_dev_shm_is_enough() {
     for set in ["", "backing=dev_shm", "methods=cico"] {
-        let Some(mut command) = with_dev_shm("64m", "memory") else { return };
+        let Some(mut command) = with_dev_shm("64m", 2, "memory") else { return };
         command.env("HAN_SET", set);
         finish(Job::of(command)).expect(0, &[]);
     }

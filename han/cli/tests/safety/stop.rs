@@ -43,6 +43,9 @@ fn a_wait_that_exceeds_the_timeout_ends_the_job_on_all_ranks() {
     for (.., text) in &reports {
         assert_eq!(*text, reports[0].2, "the same on all ranks: {done:#?}");
         assert!(text.starts_with("timeout: rank ") && text.contains(" s in barrier() #"), "{done:#?}");
+        // Who waits for whom goes round.
+        let round = [" on communicator 0 ", " on communicator 1 ", " waits in barrier() #"];
+        assert!(round.iter().all(|part| text.contains(part)), "{done:#?}");
     }
 }
 

@@ -36,6 +36,15 @@ fn explain_names_the_choice_and_the_setting_that_decided() {
     {
         assert!(joint.contains(expected), "{joint}");
     }
+    for (how, choice) in
+        [(&[][..], "sm/chain"), (&["--non-commutative"], "sm/slice"), (&["--dtype", "bf16"], "sm/slice")]
+    {
+        let said = explain(&[&["allreduce", "1M", "-n", "8"], how].concat(), SHARED_CORES);
+        assert!(said.contains(choice) && said.contains("in rank order") != how.is_empty(), "{said}");
+    }
+    let over = ["allreduce", "16M", "-n", "2", "--nodes", "2", "--set", "nodes_form=flat"];
+    assert_ne!(explain(&over, ""), explain(&[&over[..], &["--non-commutative"]].concat(), ""));
+    assert!(output(&["explain", "bcast", "8", "--non-commutative"]).unwrap_err().contains("bcast has no operator"));
     assert!(output(&["explain", "bcast"]).unwrap_err().contains("BYTES"));
     assert!(output(&["explain", "gather", "8"]).unwrap_err().contains("allreduce"));
 }

@@ -230,7 +230,11 @@ fn ranks_with_other_files_are_told_of_both() {
         own.display()
     );
     let refused = Job::script(&TWO_BY_TWO, &script).env(ROLE, "choices").start().finish();
-    refused.expect(3, &["measured choices differ: rank 0 has ", "rank 2 has ", &paths[0], &paths[1], "HAN_TUNING"]);
+    refused.expect(3, &["would choose differently: rank 0 by ", "rank 2 by ", &paths[0], &paths[1], "HAN_TUNING"]);
+    // On one node as well, although nothing is chosen by it there.
+    let on_one = Job::script(&["-n", "2"], &script.replace("PMI_RANK / 2", "PMI_RANK"));
+    let refused = on_one.env(ROLE, "choices").start().finish();
+    refused.expect(3, &["would choose differently: rank 0 by ", "rank 1 by ", &paths[0], &paths[1], "HAN_TUNING"]);
     // The same contents may lie elsewhere.
     fs::copy(&paths[0], &paths[1]).unwrap();
     Job::script(&TWO_BY_TWO, &script).env(ROLE, "choices").start().finish().expect(0, &[]);

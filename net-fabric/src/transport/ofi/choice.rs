@@ -69,6 +69,31 @@ pub fn candidates(config: &Config) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
+/// Refuses names that are neither in [`PREFERENCE`] nor those of providers that libfabric has on this machine. Where it cannot
+/// be asked, every name may be one.
+///
+/// # Errors
+/// A name that nobody knows; the message has those that are known.
+pub fn check_names(names: &[String]) -> Result<()> {
+    let known: Vec<_> = PREFERENCE.iter().map(|(name, _)| *name).collect();
+    if names.iter().all(|name| known.contains(&name.as_str())) {
+        return Ok(());
+    }
+    let (Ok(tagged), Ok(any)) = (fabric::query(Wanted::TaggedMessages), fabric::query(Wanted::Any)) else {
+        return Ok(());
+    };
+    let here: BTreeSet<_> = tagged.iter().chain(&any).map(Info::provider).collect();
+    match names.iter().find(|name| !known.contains(&name.as_str()) && !here.contains(*name)) {
+        Some(name) => {
+            let here: Vec<_> = here.into_iter().collect();
+            let (here, known) = (here.join(", "), known.join(", "));
+            let reason = format!("no provider {name} is here or known: name some of {here}, or {known}");
+            Err(Error::InvalidArgument(reason))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Those that fit, the best first.
 pub(super) fn fitting(config: &Config) -> Result<Vec<(Info, String)>> {
     let (fitting, others) = sorted(config)?;

@@ -51,7 +51,7 @@ use stall::Stall;
 use unexpected::Unexpected;
 use watch::Watch;
 
-pub use choice::{Candidate, PREFERENCE, candidates};
+pub use choice::{Candidate, PREFERENCE, candidates, check_names};
 pub use config::{Config, Interface, Reach};
 pub use open::{Unconnected, open, world_here};
 

@@ -29,6 +29,8 @@ pub(crate) struct Terms {
     /// All ranks can reach all of each other's memory, and may do so.
     pub(crate) everywhere: bool,
     pub(crate) cell_bytes: usize,
+    /// Cells that each rank has.
+    pub(crate) cells: usize,
     pub(crate) last_cache_bytes: usize,
     /// Small messages travel along trees from so many ranks on.
     pub(crate) trees_from: usize,
@@ -115,6 +117,7 @@ impl Terms {
             may_map: Lending::may_map(settings, shared),
             everywhere: everywhere && Lending::may_reach(settings),
             cell_bytes: cell_bytes(ranks),
+            cells: cells_in_ring(ranks),
             last_cache_bytes,
             trees_from: settings.tree_min_ranks.unwrap_or(if levels { LEVELS_FROM } else { TREES_FROM }),
             set_slices_from: settings.slice_min_bytes,
@@ -266,7 +269,7 @@ impl Terms {
 
     /// Largest payload of which `spans` can be in flight at a time.
     pub(crate) fn largest(&self, spans: usize) -> usize {
-        (cells_in_ring(self.ranks) / spans) * self.cell_bytes - gap_bytes(self.own_cores)
+        (self.cells / spans) * self.cell_bytes - gap_bytes(self.own_cores)
     }
 }
 

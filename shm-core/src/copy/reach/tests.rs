@@ -7,7 +7,13 @@ use crate::sys::pidfd::PidFd;
 /// Moving its pages would lose what a peer's kernel writes to it, or to a vector beside the buffer.
 #[test]
 fn pages_of_a_lent_vector_are_not_moved() {
-    let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes: size_of::<RegionTable>() };
+    let shape = Shape {
+        name: "test",
+        ranks: 1,
+        cell_bytes: 0,
+        bytes: size_of::<RegionTable>(),
+        least_bytes: size_of::<RegionTable>(),
+    };
     let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).unwrap();
     let lives = Rc::new(Lives::new(vec![None]));
     let reach = Reach::new(0, &[std::process::id()], lives, &[segment.place(0)], Methods::new(None, None), false);
@@ -40,7 +46,7 @@ fn pages_of_a_lent_vector_are_not_moved() {
 #[test]
 fn a_process_that_has_taken_a_peers_id_is_not_read_in_its_place() {
     let bytes = 2 * size_of::<RegionTable>();
-    let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes };
+    let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes, least_bytes: bytes };
     let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).unwrap();
     let tables = [segment.place(0), segment.place(size_of::<RegionTable>())];
     let mut peer = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
