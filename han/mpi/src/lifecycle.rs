@@ -176,7 +176,7 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Pro
     let passed = rules.of(world.size, context.node_count() > 1, &mpi);
     let requests = Requests::new(&abi)?;
     Ok(Process {
-        communicators: Communicators::new(Ours { handle: world.comm, communicator, passed })?,
+        communicators: Communicators::new(world.comm, Ours::new(world.comm, communicator, passed))?,
         datatypes: Datatypes::new(&abi, requests.silent),
         requests,
         operators: Operators::new(&abi),
