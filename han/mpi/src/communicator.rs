@@ -269,6 +269,9 @@ impl Entry {
         let passed = process.passed_by_rule(&world);
         let mut members = Members::new(self.handle, process.abi.byte, group.rank, world)?;
         let made = process.context.communicator(&mut members).map_err(|e| e.to_string());
+        // Whoever has seen that failed, han is at an end for this job; the MPI may go on.
+        let made =
+            if process.errors.have_been_told() { Err("a collective has failed before".to_owned()) } else { made };
         let words = members.allgather(made.as_ref().err().map_or(b"", |why| why.as_bytes()));
         let words = words.map_err(|e| e.to_string())?;
         match words.iter().position(|why| !why.is_empty()) {

@@ -199,6 +199,8 @@ fn where_there_is_no_report_a_line_says_so() {
     let program = compile("sessions.c", &[]);
     let text = Run::of(&program, 1).with("HAN_MPI_REPORT", "1").passes().text;
     assert!(text.contains("no report: a program of MPI sessions alone"), "{text}");
+    let text = Run::of(&program, 1).argument("then").with("HAN_MPI_REPORT", "1").passes().text;
+    assert!(text.contains("no report: one rank") && !text.contains("sessions alone"), "{text}");
 }
 
 #[test]
