@@ -262,7 +262,8 @@ FILL_IN = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|' -e 's|@LIBDIR@|$(LIBDIR)|' -
 
 .PHONY: install
 install: build-installed ## libraries, header, Fortran module, pkg-config and CMake files, manual pages, han
-	$(INSTALL) -d $(ROOT)/bin $(ROOT)/include $(LIBRARIES)/pkgconfig $(LIBRARIES)/cmake/han $(MANUALS)/man1 $(MANUALS)/man3
+	$(INSTALL) -d $(ROOT)/bin $(ROOT)/include $(LIBRARIES)/pkgconfig $(LIBRARIES)/cmake/han $(MANUALS)/man1 $(MANUALS)/man3 \
+	    $(MANUALS)/man7
 	$(INSTALL) -m 755 $(RELEASE)/han $(ROOT)/bin/han
 	$(CAPI)/link.sh $(RELEASE) $(VERSION)
 	$(INSTALL) -m 755 $(RELEASE)/libhan.so.$(VERSION) $(LIBRARIES)
@@ -278,13 +279,15 @@ install: build-installed ## libraries, header, Fortran module, pkg-config and CM
 	done
 	$(RELEASE)/han manual $(DATE) $(MANUALS)/man1
 	$(RELEASE)/han-manual $(CAPI)/include/han.h $(DATE) $(MANUALS)/man3
+	$(FILL_IN) -e 's|@DATE@|$(DATE)|' han/mpi/libhan_mpi.7.in > $(MANUALS)/man7/libhan_mpi.7
 
 .PHONY: uninstall
 uninstall: ## remove what install put into PREFIX
 	rm -f $(ROOT)/bin/han $(LIBRARIES)/libhan.so* $(LIBRARIES)/libhan.a $(LIBRARIES)/libhan_mpi.so $(LIBRARIES)/pkgconfig/han.pc \
 	    $(ROOT)/include/han.h $(ROOT)/include/han.f90 $(ROOT)/include/han.mod \
 	    $(LIBRARIES)/cmake/han/hanConfig.cmake $(LIBRARIES)/cmake/han/hanConfigVersion.cmake \
-	    $(MANUALS)/man1/han.1 $(MANUALS)/man1/han-*.1 $(MANUALS)/man3/libhan.3 $(MANUALS)/man3/han_*.3
+	    $(MANUALS)/man1/han.1 $(MANUALS)/man1/han-*.1 $(MANUALS)/man3/libhan.3 $(MANUALS)/man3/han_*.3 \
+	    $(MANUALS)/man7/libhan_mpi.7
 	-rmdir --ignore-fail-on-non-empty $(LIBRARIES)/cmake/han
 
 # ---- packages ----------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 //! Hashes the sources of the library: ranks that run other ones would choose differently, and find out by `HAN_BUILD`.
+//! Of a package from a registry the crates that it needs are elsewhere; their versions tell.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ const SOURCES: [&str; 4] = ["src", "../net-fabric/src", "../shm-core/src", "../s
 
 fn main() {
     let mut files = Vec::new();
-    for folder in SOURCES {
+    for folder in SOURCES.into_iter().filter(|folder| Path::new(folder).is_dir()) {
         println!("cargo:rerun-if-changed={folder}");
         collect(Path::new(folder), &mut files);
     }

@@ -107,6 +107,34 @@ static void non_blocking(void) {
     good_call();
 }
 
+/* What must not be done with the request of a collective that is under way, which is not harmed by it. MPIs say with different
+ * classes that it cannot be cancelled. */
+static void requests(void) {
+    int one = 1, sum = 0;
+    MPI_Request request, none = MPI_REQUEST_NULL;
+    MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+    int before = handled, code = MPI_Cancel(&request);
+    note("cancelled: %s, %d handled", code == MPI_SUCCESS ? "no error" : "an error", handled - before);
+    TRY(MPI_Cancel(&none));
+    TRY(MPI_Start(&request));
+    TRY(MPI_Start(&none));
+    TRY(MPI_Waitall(-1, &request, MPI_STATUSES_IGNORE));
+    TRY(MPI_Request_free(NULL));
+    MPI_Status status;
+    TRY(MPI_Wait(&request, &status));
+    MPI_Test_cancelled(&status, &code);
+    expect(!code && sum == ranks && request == MPI_REQUEST_NULL, "after all that the sum is %d", sum);
+#if HAS_PERSISTENT
+    MPI_Barrier_init(MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    TRY(MPI_Startall(-1, &request));
+    TRY(MPI_Startall(1, &none));
+    TRY(MPI_Start(&request));
+    TRY(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    TRY(MPI_Request_free(&request));
+#endif
+    good_call();
+}
+
 #if HAS_PERSISTENT
 /* What is wrong with a request that is not made is its communicator's matter, not MPI_COMM_WORLD's. */
 static void persistent(MPI_Comm comm) {
@@ -130,6 +158,7 @@ int main(int argc, char **argv) {
         blocking();
         if (!is_mpich()) doubtful();
         non_blocking();
+        if (ranks > 1) requests();
 #if HAS_PERSISTENT
         persistent(MPI_COMM_WORLD);
 #endif

@@ -22,8 +22,10 @@ use shm_core::say;
 
 use crate::abi::{UNDEFINED, Word};
 use crate::exchange::Members;
+use crate::gate;
 use crate::process::{Ours, Process};
 use crate::real::{Real, SUCCESS, real};
+use crate::request;
 use crate::rules::Why;
 
 /// The communicators that have been looked at.
@@ -54,8 +56,53 @@ pub(crate) enum Standing {
     Theirs(Why),
 }
 
+/// The error handler that a communicator had when the program freed it. What is under way there keeps it, as MPI keeps the
+/// communicator.
+pub(crate) struct LastHandler(Word);
+
+impl LastHandler {
+    /// That of a communicator which is being freed, if anything may be under way there.
+    fn of(comm: Word) -> Option<Self> {
+        if !gate::is_open() || !(request::any() || request::any_persistent()) {
+            return None;
+        }
+        let mut handler: Word = 0;
+        // SAFETY: the communicator is there until its attributes are gone, and there is room for a handle.
+        let code = unsafe { (real().comm_get_errhandler)(comm, &raw mut handler) };
+        (code == SUCCESS).then_some(Self(handler))
+    }
+
+    /// A communicator of this rank alone that has the handler. The program's own handle may be another's by now.
+    pub(crate) fn stand_in(&self, silent: Word) -> Option<StandIn> {
+        let mut comm: Word = 0;
+        // SAFETY: `silent` is a communicator of this rank alone, and there is room for a handle.
+        let code = unsafe { (real().comm_dup)(silent, &raw mut comm) };
+        let stand_in = (code == SUCCESS).then_some(StandIn(comm))?;
+        // SAFETY: the communicator was made above, and the handler is kept here.
+        let code = unsafe { (real().comm_set_errhandler)(comm, self.0) };
+        (code == SUCCESS).then_some(stand_in)
+    }
+}
+
+impl Drop for LastHandler {
+    fn drop(&mut self) {
+        // SAFETY: whoever asks for a communicator's handler frees it.
+        unsafe { (real().errhandler_free)(&raw mut self.0) };
+    }
+}
+
+/// A communicator that stands in for one that the program has freed.
+pub(crate) struct StandIn(pub(crate) Word);
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        // SAFETY: it was made in `stand_in`, and nothing is under way there.
+        unsafe { (real().comm_free)(&raw mut self.0) };
+    }
+}
+
 /// Numbers of entries whose communicators have been freed.
-static FREED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static FREED: Mutex<Vec<(usize, Option<LastHandler>)>> = Mutex::new(Vec::new());
 static ANY_FREED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn copy(_: Word, _: c_int, _: *mut c_void, _: *mut c_void, _: *mut c_void, is_copied: *mut c_int) -> c_int {
@@ -64,20 +111,20 @@ extern "C" fn copy(_: Word, _: c_int, _: *mut c_void, _: *mut c_void, _: *mut c_
     SUCCESS
 }
 
-extern "C" fn freed(_: Word, _: c_int, number: *mut c_void, _: *mut c_void) -> c_int {
-    FREED.lock().unwrap_or_else(PoisonError::into_inner).push(number.addr());
+extern "C" fn freed(comm: Word, _: c_int, number: *mut c_void, _: *mut c_void) -> c_int {
+    let note = (number.addr(), LastHandler::of(comm));
+    FREED.lock().unwrap_or_else(PoisonError::into_inner).push(note);
     ANY_FREED.store(true, Ordering::Release);
     SUCCESS
 }
 
 impl Communicators {
     /// Knows `MPI_COMM_WORLD` only.
-    pub(crate) fn new(world: Ours) -> Result<Self, String> {
+    pub(crate) fn new(handle: Word, world: Ours) -> Result<Self, String> {
         let extra = ptr::null_mut();
         // SAFETY: MPI is initialised, and the functions have the types that it asks for.
         let keyval = Real::number(|keyval| unsafe { (real().comm_create_keyval)(copy, freed, keyval, extra) });
         let keyval = keyval.ok_or("MPI_Comm_create_keyval failed")?;
-        let handle = world.handle;
         let standing = OnceCell::from(Standing::Ours(Rc::new(world)));
         let entry = Rc::new(Entry { handle, number: 0, calls: Cell::new(0), standing });
         let entries = RefCell::new(HashMap::from([(handle, entry)]));
@@ -87,9 +134,7 @@ impl Communicators {
     /// The entry of a handle, a new one if it has none; an error if the handle is no communicator.
     #[inline]
     pub(crate) fn find(&self, process: &Process, handle: Word) -> Result<Rc<Entry>, Why> {
-        if ANY_FREED.load(Ordering::Acquire) {
-            self.forget_freed();
-        }
+        self.notice_freed();
         if let Some(entry) = &*self.last.borrow()
             && entry.handle == handle
         {
@@ -136,12 +181,27 @@ impl Communicators {
         Ok(entry)
     }
 
+    /// Reads what communicators that were freed have left.
+    #[inline]
+    pub(crate) fn notice_freed(&self) {
+        if ANY_FREED.load(Ordering::Acquire) {
+            self.forget_freed();
+        }
+    }
+
     #[cold]
     fn forget_freed(&self) {
         ANY_FREED.store(false, Ordering::Relaxed);
-        let numbers = std::mem::take(&mut *FREED.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut freed = std::mem::take(&mut *FREED.lock().unwrap_or_else(PoisonError::into_inner));
         self.last.borrow_mut().take();
-        self.entries.borrow_mut().retain(|_, entry| !numbers.contains(&entry.number));
+        self.entries.borrow_mut().retain(|_, entry| {
+            let Some(place) = freed.iter().position(|&(number, _)| number == entry.number) else { return true };
+            let (_, handler) = freed.swap_remove(place);
+            if let (Some(Standing::Ours(ours)), Some(handler)) = (entry.standing.get(), handler) {
+                ours.last_handler.get_or_init(|| handler);
+            }
+            false
+        });
     }
 }
 
@@ -209,11 +269,14 @@ impl Entry {
         let passed = process.passed_by_rule(&world);
         let mut members = Members::new(self.handle, process.abi.byte, group.rank, world)?;
         let made = process.context.communicator(&mut members).map_err(|e| e.to_string());
+        // Whoever has seen that failed, han is at an end for this job; the MPI may go on.
+        let made =
+            if process.errors.have_been_told() { Err("a collective has failed before".to_owned()) } else { made };
         let words = members.allgather(made.as_ref().err().map_or(b"", |why| why.as_bytes()));
         let words = words.map_err(|e| e.to_string())?;
         match words.iter().position(|why| !why.is_empty()) {
             Some(rank) => Err(format!("rank {rank}: {}", String::from_utf8_lossy(&words[rank]))),
-            None => Ok(Ours { handle: self.handle, communicator: made?, passed }),
+            None => Ok(Ours::new(self.handle, made?, passed)),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::yield_now;
 
-use crate::abi::Word;
+use crate::abi::{UNDEFINED, Word};
 use crate::deputy;
 use crate::export::export;
 use crate::failed::Tested;
@@ -43,7 +43,8 @@ pub(crate) fn until(mut test: impl FnMut(Number) -> c_int) -> c_int {
     loop {
         for _ in 0..polls() {
             request::advance();
-            let mut flag = 0;
+            // Where a program's error handler comes back, a call that was refused may return no error; it stores nothing.
+            let mut flag = 1;
             let code = test(&raw mut flag);
             if code != SUCCESS || flag != 0 {
                 return code;
@@ -123,6 +124,23 @@ fn testsome(count: c_int, requests: Requests, completed: Number, indices: Number
     })
 }
 
+/// Begins those persistent collectives once more whose receives the MPI library has started.
+fn start_again(count: c_int, requests: Requests) -> c_int {
+    if requests.is_null() {
+        return SUCCESS; // there are none, or the library has told the program's error handler
+    }
+    let started = gate::inside(|process| {
+        let flavour = process.abi.flavour;
+        let places = (0..usize::try_from(count).unwrap_or(0)).map(|index| flavour.element(requests.cast(), index));
+        places.fold(SUCCESS, |before, place| {
+            // SAFETY: the library has taken it for an array of so many requests.
+            let code = process.requests.start_again(process, unsafe { handle_at(place, flavour) });
+            if before == SUCCESS { code } else { before }
+        })
+    });
+    started.unwrap_or(SUCCESS)
+}
+
 export! {
     fn MPI_Wait, PMPI_Wait(request: Request, status: Status) {
         if request::any() {
@@ -158,6 +176,10 @@ export! {
             let real = theirs!(c"PMPI_Waitsome", TestsomeFn);
             // SAFETY: as above.
             return deputy::during(|| unsafe { real(count, requests, completed, indices, statuses) });
+        }
+        if !completed.is_null() {
+            // SAFETY: the program gives room for a number, which `until` looks for as it does for its flag.
+            unsafe { completed.write(UNDEFINED) };
         }
         until(|flag| {
             let code = testsome(count, requests, completed, indices, statuses);
@@ -208,32 +230,40 @@ export! {
         if code != SUCCESS || !request::any_persistent() {
             return code;
         }
-        let started = gate::inside(|process| {
-            // SAFETY: the library has taken it for a request.
-            let handle = unsafe { handle_at(request, process.abi.flavour) };
-            process.requests.start_again(process, handle)
-        });
-        started.unwrap_or(SUCCESS)
+        start_again(1, request.cast())
     }
 
     fn MPI_Startall, PMPI_Startall(count: c_int, requests: Requests) {
-        let flavour = gate::inside(|process| process.abi.flavour).filter(|_| request::any_persistent());
-        let Some(flavour) = flavour else {
-            let real = theirs!(c"PMPI_Startall", unsafe extern "C-unwind" fn(c_int, Requests) -> c_int);
-            // SAFETY: as above.
-            return unsafe { real(count, requests) };
-        };
-        let mut failed = SUCCESS;
-        for place in 0..usize::try_from(count).unwrap_or(0) {
-            // SAFETY: the caller's array has as many handles.
-            let code = unsafe { MPI_Start(flavour.element(requests.cast(), place)) };
-            failed = if failed == SUCCESS { code } else { failed };
+        let real = theirs!(c"PMPI_Startall", unsafe extern "C-unwind" fn(c_int, Requests) -> c_int);
+        // SAFETY: as above.
+        let code = unsafe { real(count, requests) };
+        if code != SUCCESS || !request::any_persistent() {
+            return code;
         }
-        failed
+        start_again(count, requests)
+    }
+
+    fn MPI_Cancel, PMPI_Cancel(request: Request) {
+        let mut request = request;
+        let mut nothing: Word = 0;
+        if !request.is_null() && (request::any() || request::any_persistent()) {
+            gate::inside(|process| {
+                // SAFETY: the caller says that it is a request.
+                if process.requests.has(unsafe { handle_at(request, process.abi.flavour) }) {
+                    // Collectives cannot be cancelled, and the receive that stands for one must not be. That it is no
+                    // request to cancel, the MPI reports in its own way.
+                    nothing = process.abi.request_null;
+                    request = &raw mut nothing;
+                }
+            });
+        }
+        let real = theirs!(c"PMPI_Cancel", unsafe extern "C-unwind" fn(Request) -> c_int);
+        // SAFETY: as above.
+        unsafe { real(request) }
     }
 
     fn MPI_Request_free, PMPI_Request_free(request: Request) {
-        if request::any() || request::any_persistent() {
+        if !request.is_null() && (request::any() || request::any_persistent()) {
             gate::inside(|process| {
                 // SAFETY: the caller says that it is a request.
                 process.requests.forget(unsafe { handle_at(request, process.abi.flavour) });

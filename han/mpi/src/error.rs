@@ -47,14 +47,6 @@ impl Errors {
         self.told.set(true);
     }
 
-    /// Tells of a failure and calls the error handler of `comm`; gives the code to return if it comes back. The caller is
-    /// inside the gate, and what it knew before may have changed.
-    #[cold]
-    pub(crate) fn raise(&self, comm: Word, error: &han::Error) -> c_int {
-        self.tell(error);
-        self.hand(comm, self.describe(error))
-    }
-
     /// The code of a failure, whose text the MPI now has.
     pub(crate) fn describe(&self, error: &han::Error) -> c_int {
         self.describe_as(&format!("han: {error}"))
@@ -73,7 +65,7 @@ impl Errors {
         self.code
     }
 
-    /// Calls the error handler of `comm` with a code; gives the one to return if it comes back, as [`raise`](Self::raise).
+    /// Calls the error handler of `comm` with a code; gives the one to return if it comes back.
     pub(crate) fn hand(&self, comm: Word, code: c_int) -> c_int {
         // The handler is the program's, and may call MPI again.
         // SAFETY: the program's call was on this communicator.

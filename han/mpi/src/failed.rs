@@ -6,18 +6,18 @@
 #![allow(unsafe_code)] // Reads the program's requests and writes its statuses.
 
 use std::ffi::{c_int, c_void};
+use std::rc::Rc;
 
 use crate::abi::Word;
 use crate::gate;
-use crate::process::Process;
+use crate::process::{Ours, Process};
 use crate::real::{SUCCESS, handle_at};
 use crate::request;
 
 /// A collective that has failed, before its request is completed.
 pub(crate) struct Failed {
     pub(crate) handle: Word,
-    /// The program's communicator.
-    pub(crate) comm: Word,
+    pub(crate) ours: Rc<Ours>,
     pub(crate) cause: Cause,
 }
 
@@ -74,7 +74,7 @@ impl Tested {
     pub(crate) fn one(&self, index: c_int) -> c_int {
         let code = gate::inside(|process| {
             let failed = self.take(process, index)?;
-            Some(process.errors.hand(failed.comm, failed.cause.code(process)))
+            Some(process.hand(&failed.ours, failed.cause.code(process)))
         });
         code.flatten().unwrap_or(SUCCESS)
     }
@@ -91,7 +91,7 @@ impl Tested {
                     unsafe { error.write(code) };
                 }
             }
-            Some(process.errors.hand(first.comm, process.abi.err_in_status))
+            Some(process.hand(&first.ours, process.abi.err_in_status))
         });
         code.flatten().unwrap_or(SUCCESS)
     }

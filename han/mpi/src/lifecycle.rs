@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::ffi::{c_char, c_int};
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -49,11 +50,23 @@ export! {
     }
 
     fn MPI_Session_finalize, PMPI_Session_finalize(session: *mut Word) {
-        if !BEGUN.load(Ordering::Relaxed) && Part::own() != Part::Off && presence::is_first() {
-            report::none("a program of MPI sessions alone has no MPI_COMM_WORLD");
-            report::say_none();
+        if !BEGUN.load(Ordering::Relaxed) {
+            static ONCE: Once = Once::new();
+            // MPI_Init may follow, so what kind of a program this is, is known when it exits.
+            ONCE.call_once(|| {
+                // SAFETY: the library stays where it is until then. Without room for it there is no line.
+                unsafe { libc::atexit(exited) };
+            });
         }
         wait_in!(c"PMPI_Session_finalize", (session => *mut Word))
+    }
+}
+
+/// The program exits, which has had sessions.
+extern "C" fn exited() {
+    if !BEGUN.load(Ordering::Relaxed) && Part::own() != Part::Off && presence::is_first() {
+        report::none("a program of MPI sessions alone has no MPI_COMM_WORLD");
+        report::say_none();
     }
 }
 
@@ -176,7 +189,7 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Pro
     let passed = rules.of(world.size, context.node_count() > 1, &mpi);
     let requests = Requests::new(&abi)?;
     Ok(Process {
-        communicators: Communicators::new(Ours { handle: world.comm, communicator, passed })?,
+        communicators: Communicators::new(world.comm, Ours::new(world.comm, communicator, passed))?,
         datatypes: Datatypes::new(&abi, requests.silent),
         requests,
         operators: Operators::new(&abi),

@@ -28,7 +28,7 @@ fn begin(
             Ok((ours, prepared))
         });
         match prepared {
-            Ok((ours, prepared)) => Some(process.requests.begin(process, collective, &ours, prepared, request)),
+            Ok((ours, prepared)) => Some(process.requests.begin(process, collective, ours, prepared, request)),
             Err(why) => {
                 process.passed(collective, why);
                 None

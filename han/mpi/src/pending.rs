@@ -6,12 +6,14 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
+use std::rc::Rc;
 use std::time::Instant;
 
 use han::RawRequest;
 
 use crate::abi::Word;
 use crate::arguments::Kept;
+use crate::process::Ours;
 use crate::report::Collective;
 
 /// A collective under way.
@@ -20,8 +22,7 @@ pub(crate) struct Pending {
     /// What a test has found, if it is complete.
     pub(crate) outcome: Option<han::Result<()>>,
     pub(crate) kept: Kept,
-    /// The program's communicator.
-    pub(crate) comm: Word,
+    pub(crate) ours: Rc<Ours>,
     pub(crate) receive: Receive,
     pub(crate) collective: Collective,
     pub(crate) bytes: usize,

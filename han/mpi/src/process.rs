@@ -1,5 +1,6 @@
 //! What the library keeps between calls, and the way of a collective through it.
 
+use std::cell::OnceCell;
 use std::ffi::c_int;
 use std::rc::Rc;
 
@@ -7,7 +8,7 @@ use han::{Call, Communicator, Context};
 
 use crate::abi::{Abi, Word};
 use crate::arguments::{Kept, Prepared};
-use crate::communicator::Communicators;
+use crate::communicator::{Communicators, LastHandler};
 use crate::completion;
 use crate::datatype::Datatypes;
 use crate::error::Errors;
@@ -39,14 +40,20 @@ pub(crate) struct Process {
 
 /// A communicator of the program's whose collectives are carried out here.
 pub(crate) struct Ours {
-    /// The program's handle.
-    pub(crate) handle: Word,
+    /// The program's handle, until it frees the communicator.
+    handle: Word,
+    /// The error handler, once it has.
+    pub(crate) last_handler: OnceCell<LastHandler>,
     pub(crate) communicator: Communicator,
     /// What the MPI does all the same.
     pub(crate) passed: Passed,
 }
 
 impl Ours {
+    pub(crate) fn new(handle: Word, communicator: Communicator, passed: Passed) -> Self {
+        Self { handle, last_handler: OnceCell::new(), communicator, passed }
+    }
+
     /// An error if a call of that many bytes is the MPI's.
     #[inline]
     pub(crate) fn allows(&self, collective: Collective, bytes: usize) -> Result<(), Why> {
@@ -100,11 +107,27 @@ impl Process {
         match (outcome, kept) {
             (Ok(()), Kept::Packed(packed)) => match packed.finish() {
                 SUCCESS => SUCCESS,
-                code => self.errors.hand(ours.handle, code),
+                code => self.hand(ours, code),
             },
             (Ok(()), _) => SUCCESS,
-            (Err(error), _) => self.errors.raise(ours.handle, &error),
+            (Err(error), _) => self.raise(ours, &error),
         }
+    }
+
+    /// Tells of a failure and calls the communicator's error handler; gives the code to return if it comes back.
+    #[cold]
+    pub(crate) fn raise(&self, ours: &Ours, error: &han::Error) -> c_int {
+        self.errors.tell(error);
+        self.hand(ours, self.errors.describe(error))
+    }
+
+    /// Calls the communicator's error handler with a code; gives the one to return if it comes back. The caller is inside
+    /// the gate, and what it knew before may have changed.
+    #[cold]
+    pub(crate) fn hand(&self, ours: &Ours, code: c_int) -> c_int {
+        self.communicators.notice_freed();
+        let Some(handler) = ours.last_handler.get() else { return self.errors.hand(ours.handle, code) };
+        handler.stand_in(self.requests.silent).map_or(code, |comm| self.errors.hand(comm.0, code))
     }
 
     /// As `run`, but lets other threads in while it waits.

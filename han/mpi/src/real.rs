@@ -69,6 +69,8 @@ functions! {
     comm_free_keyval = c"PMPI_Comm_free_keyval" (*mut c_int);
     comm_set_attr = c"PMPI_Comm_set_attr" (Word, c_int, *mut c_void);
     comm_set_errhandler = c"PMPI_Comm_set_errhandler" (Word, Word);
+    comm_get_errhandler = c"PMPI_Comm_get_errhandler" (Word, *mut Word);
+    errhandler_free = c"PMPI_Errhandler_free" (*mut Word);
     comm_call_errhandler = c"PMPI_Comm_call_errhandler" (Word, c_int);
     get_version = c"PMPI_Get_version" (*mut c_int, *mut c_int);
     add_error_code = c"PMPI_Add_error_code" (c_int, *mut c_int);

@@ -103,7 +103,7 @@ impl Requests {
         // SAFETY: MPI is initialised, and there is room for a handle.
         let made = unsafe { (real().comm_dup)(abi.comm_self, &raw mut silent) };
         // SAFETY: the communicator was made if that was a success, and the handler is predefined.
-        let returns = || unsafe { (real().comm_set_errhandler)(silent, abi.errors_return) };
+        let returns = || unsafe { (real().comm_set_errhandler)(silent, abi.errors_return()) };
         match if made == SUCCESS { returns() } else { made } {
             SUCCESS => Ok(Self {
                 pending: RefCell::default(),
@@ -124,7 +124,7 @@ impl Requests {
         &self,
         process: &Process,
         collective: Collective,
-        ours: &Ours,
+        ours: Rc<Ours>,
         prepared: Prepared,
         request: *mut Word,
     ) -> c_int {
@@ -145,7 +145,7 @@ impl Requests {
         &self,
         process: &Process,
         collective: Collective,
-        ours: &Ours,
+        ours: Rc<Ours>,
         prepared: Prepared,
         receive: Receive,
     ) -> c_int {
@@ -157,9 +157,8 @@ impl Requests {
         }
         match ours.communicator.start(call) {
             Ok(request) => {
-                let comm = ours.handle;
                 let outcome = None;
-                let pending = Pending { request, outcome, kept, comm, receive, collective, bytes, since };
+                let pending = Pending { request, outcome, kept, ours, receive, collective, bytes, since };
                 self.pending.borrow_mut().push(pending);
                 PENDING.fetch_add(1, Ordering::SeqCst); // see `deputy::begun`
                 deputy::begun();
@@ -167,7 +166,7 @@ impl Requests {
             }
             Err(error) => {
                 self.complete(receive);
-                process.errors.raise(ours.handle, &error)
+                process.raise(&ours, &error)
             }
         }
     }
@@ -199,7 +198,7 @@ impl Requests {
         let Persistent { collective, ours, prepare, tag } = &*persistent;
         let receive = Receive { handle, tag: *tag, is_persistent: true };
         match prepare(process, ours) {
-            Ok(prepared) => self.start(process, *collective, ours, prepared, receive),
+            Ok(prepared) => self.start(process, *collective, Rc::clone(ours), prepared, receive),
             Err(_) => {
                 // It could be prepared when it was made.
                 self.complete(receive);
@@ -208,14 +207,23 @@ impl Requests {
         }
     }
 
+    /// Whether a collective that is under way, has failed or is persistent has this request.
+    pub(crate) fn has(&self, handle: Word) -> bool {
+        self.persistent.borrow().contains_key(&handle)
+            || self.failed.borrow().iter().any(|failed| failed.handle == handle)
+            || self.pending.borrow_mut().all().any(|pending| pending.receive.handle == handle)
+    }
+
     /// Forgets the handle of a request that the program frees.
     pub(crate) fn forget(&self, handle: Word) {
         self.take_failed(handle);
+        let persistent = self.persistent.borrow_mut().remove(&handle);
         let mut pending = self.pending.borrow_mut();
         if let Some(pending) = pending.all().find(|pending| pending.receive.handle == handle) {
+            // It is completed all the same, and its tag is free then.
             pending.receive.handle = NOBODYS;
-        }
-        if let Some(persistent) = self.persistent.borrow_mut().remove(&handle) {
+            pending.receive.is_persistent = false;
+        } else if let Some(persistent) = persistent {
             self.free_tags.borrow_mut().push(persistent.tag);
         }
     }
@@ -234,7 +242,7 @@ impl Requests {
         loop {
             let complete = self.pending.borrow_mut().take_complete(&mut place);
             let Some((pending, tested)) = complete else { break };
-            let Pending { kept, comm, receive, collective, bytes, since, .. } = pending;
+            let Pending { kept, ours, receive, collective, bytes, since, .. } = pending;
             let cause = match (tested, kept) {
                 (Ok(()), Kept::Packed(packed)) => Cause::of(packed.finish()),
                 (Ok(()), _) => None,
@@ -244,7 +252,7 @@ impl Requests {
                 }
             };
             match cause {
-                Some(cause) => self.note_failed(Failed { handle: receive.handle, comm, cause }),
+                Some(cause) => self.note_failed(Failed { handle: receive.handle, ours, cause }),
                 None => {
                     if let Some(report) = &process.report {
                         report.taken(collective, bytes, since);

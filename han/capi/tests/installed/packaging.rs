@@ -82,6 +82,17 @@ fn manual_pages_are_sound() {
     let tools: Vec<PathBuf> = pages("man1").iter().map(|name| path("man1", name)).collect();
     succeed(Command::new("mandoc").args(["-T", "lint", "-W", "error"]).args(&tools));
 
+    let preloaded = path("man7", &"libhan_mpi.7".to_owned());
+    succeed(Command::new("mandoc").args(["-T", "lint", "-W", "warning"]).arg(&preloaded));
+    let text = plain(&succeed(Command::new("mandoc").args(["-T", "ascii"]).arg(preloaded)));
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../mpi/README.md")).unwrap();
+    let variables: Vec<&str> =
+        readme.lines().filter_map(|line| line.strip_prefix("| `HAN_")?.split('`').next()).collect();
+    assert!(variables.len() >= 5, "{variables:?}");
+    for variable in variables {
+        assert!(text.lines().any(|line| line.trim() == format!("HAN_{variable}")), "{variable}: {text}");
+    }
+
     let text = succeed(Command::new("mandoc").args(["-T", "ascii"]).arg(path("man3", &"han_op_create.3".to_owned())));
     for part in ["NAME", "SYNOPSIS", "DESCRIPTION", "RETURN VALUE", "SEE ALSO"] {
         assert!(text.lines().any(|line| plain(line) == part), "{part}: {text}");

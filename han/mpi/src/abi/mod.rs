@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 
 use han::Operator;
 
-use crate::real::{Real, variable};
+use crate::real::{Real, perhaps, variable};
 
 /// A handle of any kind.
 pub(crate) type Word = usize;
@@ -74,9 +74,9 @@ pub(crate) struct Abi {
     pub(crate) comm_self: Word,
     pub(crate) comm_null: Word,
     pub(crate) byte: Word,
-    /// `MPI_ERRORS_RETURN`.
-    pub(crate) errors_return: Word,
+    errors_return: Word,
     pub(crate) datatype_null: Word,
+    pub(crate) request_null: Word,
     pub(crate) op_null: Word,
     /// `MPI_IN_PLACE`.
     pub(crate) in_place: usize,
@@ -179,6 +179,21 @@ impl Abi {
             Flavour::OpenMpi => openmpi::abi(),
             Flavour::Mpich => mpich::abi(),
         }
+    }
+
+    /// `MPI_ERRORS_RETURN`. Libraries with the standard's interface have two different numbers for it: there it is the handler
+    /// that `MPI_FILE_NULL` has. MPI is initialised.
+    pub(crate) fn errors_return(&self) -> Word {
+        type Ask = unsafe extern "C-unwind" fn(Word, *mut Word) -> c_int;
+        const FILE_NULL: Word = 0x118;
+        let mut handler = self.errors_return;
+        if self.flavour == Flavour::Standard
+            && let Some(ask) = perhaps!(c"PMPI_File_get_errhandler", Ask)
+        {
+            // SAFETY: the handle is predefined, and there is room for another.
+            unsafe { ask(FILE_NULL, &raw mut handler) };
+        }
+        handler
     }
 
     /// Whose error handler hears of what is no object's matter: `MPI_COMM_SELF`'s since MPI 4, `MPI_COMM_WORLD`'s before.

@@ -11,6 +11,7 @@ pub(super) fn abi() -> Abi {
         comm_self: 0x4400_0001,
         comm_null: 0x0400_0000,
         datatype_null: 0x0c00_0000,
+        request_null: 0x2c00_0000,
         op_null: 0x1800_0000,
         errors_return: 0x5400_0001,
         byte: 0x4c00_010d,

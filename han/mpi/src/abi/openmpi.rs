@@ -16,6 +16,7 @@ pub(super) fn abi() -> Abi {
         comm_self: named(c"ompi_mpi_comm_self"),
         comm_null: named(c"ompi_mpi_comm_null"),
         datatype_null: named(c"ompi_mpi_datatype_null"),
+        request_null: named(c"ompi_request_null"),
         op_null: named(c"ompi_mpi_op_null"),
         errors_return: named(c"ompi_mpi_errors_return"),
         byte: named(c"ompi_mpi_byte"),

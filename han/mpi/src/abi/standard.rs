@@ -11,6 +11,7 @@ pub(super) fn abi() -> Abi {
         comm_self: 0x102,
         comm_null: 0x100,
         datatype_null: 0x200,
+        request_null: 0x180,
         op_null: 0x20,
         errors_return: 0x142,
         byte: 0x247,

@@ -120,6 +120,12 @@ int main(int argc, char **argv) {
         MPI_Error_class(code, &class);
         CHECK(class == MPI_ERR_OTHER);
         CHECK(MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS);
+        /* A communicator that is made now is the MPI's. */
+        MPI_Comm fresh;
+        MPI_Comm_dup(MPI_COMM_WORLD, &fresh);
+        for (int i = 0; i < 20; i++)
+            CHECK(MPI_Allreduce(&number, &result, 1, MPI_INT, MPI_SUM, fresh) == MPI_SUCCESS && result == size);
+        MPI_Comm_free(&fresh);
         /* Two failures, and one within the handling of each. */
         CHECK(handled == (strcmp(argv[1], "handle") ? 0 : 4));
     }

@@ -98,6 +98,11 @@ fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
 }
 
 #[test]
+fn the_handler_that_a_freed_communicator_had_hears_of_its_failures() {
+    Run::of(&compile("freed.c", &[]), 3).passes();
+}
+
+#[test]
 fn exceptions_of_error_handlers_reach_the_program() {
     let program = program::compile_with("mpicxx.mpich", "c/exceptions.cpp", &[]);
     for ranks in [2, 3] {
@@ -194,6 +199,8 @@ fn where_there_is_no_report_a_line_says_so() {
     let program = compile("sessions.c", &[]);
     let text = Run::of(&program, 1).with("HAN_MPI_REPORT", "1").passes().text;
     assert!(text.contains("no report: a program of MPI sessions alone"), "{text}");
+    let text = Run::of(&program, 1).argument("then").with("HAN_MPI_REPORT", "1").passes().text;
+    assert!(text.contains("no report: one rank") && !text.contains("sessions alone"), "{text}");
 }
 
 #[test]
