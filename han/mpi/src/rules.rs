@@ -13,7 +13,7 @@ use crate::report::Collective;
 /// Where an MPI was measured to be faster than han, on which machine: `benches/baselines`.
 const MEASURED: &[&str] = &[];
 
-/// Calls that go on before a communicator is made here: that takes about as long as so many short ones gain
+/// Calls that go on before a communicator is made here: that takes about as long as so many short ones of an MPI
 /// (`docs/never-worse.md`).
 const AFTER: u32 = 256;
 
