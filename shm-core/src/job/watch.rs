@@ -139,7 +139,9 @@ impl Job {
     pub(crate) fn waits_elsewhere(&self, rank: usize, operation: &str) -> Option<String> {
         let report = report(rank, self.status(rank));
         let other = report.operation.filter(|other| other != operation)?;
-        let names = report.missing.iter().map(|&rank| self.numbers[rank]).chain(report.missing_in_world);
+        // Bits that another process has written: not all need be ranks.
+        let here = report.missing.iter().filter_map(|&rank| self.numbers.get(rank).copied());
+        let names = here.chain(report.missing_in_world);
         let names: Vec<_> = names.map(|number| format!("rank {number}")).collect();
         let names = if names.is_empty() { "data".to_owned() } else { names.join(", ") };
         Some(format!("; rank {} waits in {other} for {names}", self.numbers[rank]))
