@@ -329,7 +329,7 @@ fn reducers(terms: &Terms, question: Question, lent: bool) -> Point {
         }
         Shares::ForAll => (
             "every rank a slice of each chunk, which it writes to all",
-            format!("all vectors are mapped, and at this length nothing to gather pays in {row}"),
+            format!("all vectors are mapped, so that nothing is left to gather, which pays in {row}"),
         ),
         Shares::Root => ("the root", format!("it keeps up through cells in {row}")),
         Shares::Everybody => (

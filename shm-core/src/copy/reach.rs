@@ -281,8 +281,8 @@ impl Reach {
     pub(crate) unsafe fn read(&self, from: RemoteBuffer, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { from.read(offset, to, bytes) }?;
-        // The peer's id was its own until now, if it still lives: what was read is of no other process.
-        if self.lives.has_ended(from.rank()) { Err(from.gone()) } else { Ok(()) }
+        // The peer's id was its own until now: what was read is of no other process.
+        if self.lives.may_be_another(from.rank()) { Err(from.gone()) } else { Ok(()) }
     }
 
     /// Copies `bytes` at `from` to the place `offset` bytes into a peer's buffer.
@@ -296,7 +296,7 @@ impl Reach {
     /// # Safety
     /// `from` may be read for `bytes`, and the peer has given the buffer to be written.
     pub(crate) unsafe fn write(&self, to: RemoteBuffer, offset: usize, from: *const u8, bytes: usize) -> Result<()> {
-        if self.lives.has_ended(to.rank()) {
+        if self.lives.may_be_another(to.rank()) {
             return Err(to.gone());
         }
         // SAFETY: the caller's promise.

@@ -47,7 +47,9 @@ fn reasons_name_what_has_decided() {
             .contains("pays from 4096 bytes on in allreduce of 3 ranks or more with a core each"),
         "{shared}"
     );
-    assert!(point(&shared, "stores of results").value.contains("past the last cache"), "{shared}");
+    assert!(point(&shared, "reduced by").value.contains("which it writes to all"), "{shared}");
+    let longer = circumstances(8, false).explain(question(Collective::Bcast, 4 << 20, false));
+    assert!(point(&longer, "stores of results").value.contains("past the last cache"), "{longer}");
     assert!(shared.to_string().contains("with a core each: solo/slice"), "{shared}");
 }
 

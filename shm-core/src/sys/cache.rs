@@ -9,6 +9,9 @@ const USUAL_BYTES: usize = 32 << 20;
 /// size of its host's, which it shares with others.
 const MOST_BYTES_A_CORE: usize = 16 << 20;
 
+/// But so large a part of it, all its cores together can count on.
+const LEAST_PART: usize = 10;
+
 /// Size of the last-level cache that the first core uses, as far as this machine's cores can count on it.
 #[must_use]
 pub fn last_level_bytes() -> usize {
@@ -22,7 +25,7 @@ pub fn last_level_bytes() -> usize {
 
 /// What `cores` can count on of a cache of `bytes` that they are said to share with nobody else.
 fn share(bytes: usize, cores: usize) -> usize {
-    bytes.min(cores.saturating_mul(MOST_BYTES_A_CORE))
+    bytes.min(cores.saturating_mul(MOST_BYTES_A_CORE).max(bytes / LEAST_PART))
 }
 
 /// How many cores a list like `0-3,8` has.
@@ -75,5 +78,6 @@ mod tests {
         assert_eq!(share(32 * MIB, 8), 32 * MIB, "eight cores around a cache");
         assert_eq!(share(105 * MIB, 112), 105 * MIB, "a socket");
         assert_eq!(share(260 * MIB, 2), 32 * MIB, "a virtual machine");
+        assert_eq!(share(480 * MIB, 2), 48 * MIB, "one of a larger host");
     }
 }

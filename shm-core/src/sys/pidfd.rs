@@ -1,7 +1,7 @@
 //! The lives of other processes, without the races of process ids.
 #![allow(unsafe_code)] // pidfd_open has no safe wrapper in nix
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::error::{Error, Result};
+use crate::sys::clock;
 
 /// A handle on a process that stays true when its id is used again.
 #[derive(Debug)]
@@ -63,13 +64,17 @@ impl PidFd {
 /// A program may close descriptors that are not its own, all from 3 on for instance. A rank whose descriptor is lost is
 /// watched by a new one.
 #[derive(Debug)]
-pub struct Lives(RefCell<Vec<Option<PidFd>>>);
+pub struct Lives {
+    watched: RefCell<Vec<Option<PidFd>>>,
+    /// The tick of the clock at which a rank was last seen to live.
+    seen_ns: Vec<Cell<u64>>,
+}
 
 impl Lives {
     /// Watches these.
     #[must_use]
     pub fn new(ranks: Vec<Option<PidFd>>) -> Self {
-        Self(RefCell::new(ranks))
+        Self { seen_ns: vec![Cell::new(0); ranks.len()], watched: RefCell::new(ranks) }
     }
 
     /// True if `rank` is watched and has ended. As long as this is false its process id is nobody else's.
@@ -78,15 +83,30 @@ impl Lives {
         !self.ended_of(rank..rank + 1).is_empty()
     }
 
+    /// True if the process id of `rank` may be another process's by now. The kernel is asked once a tick of its clock: it
+    /// gives an id out again only when it has given out all others, which takes tens of thousands of new processes.
+    #[must_use]
+    pub fn may_be_another(&self, rank: usize) -> bool {
+        let now_ns = clock::coarse_ns();
+        if self.seen_ns[rank].get() == now_ns {
+            return false;
+        }
+        let has_ended = self.has_ended(rank);
+        if !has_ended {
+            self.seen_ns[rank].set(now_ns);
+        }
+        has_ended
+    }
+
     /// Those that are watched and have ended.
     #[must_use]
     pub fn ended(&self) -> Vec<usize> {
-        let size = self.0.borrow().len();
+        let size = self.watched.borrow().len();
         self.ended_of(0..size)
     }
 
     fn ended_of(&self, asked: Range<usize>) -> Vec<usize> {
-        let mut ranks = self.0.borrow_mut();
+        let mut ranks = self.watched.borrow_mut();
         let watched = asked.filter_map(|rank| Some((rank, ranks[rank].as_ref()?)));
         let (index, mut fds): (Vec<usize>, Vec<PollFd<'_>>) =
             watched.map(|(rank, process)| (rank, PollFd::new(process.fd.as_fd(), PollFlags::POLLIN))).unzip();
@@ -113,7 +133,7 @@ impl Lives {
 
     /// Watches `rank` no longer.
     pub fn forget(&self, rank: usize) {
-        self.0.borrow_mut()[rank] = None;
+        self.watched.borrow_mut()[rank] = None;
     }
 }
 
@@ -140,9 +160,14 @@ mod tests {
         assert!(lives.has_ended(2) && !lives.has_ended(0) && !lives.has_ended(1));
         lives.forget(2);
         assert!(lives.ended().is_empty());
+        assert!(!lives.may_be_another(0) && lives.seen_ns[0].get() > 0);
         first.kill().unwrap();
         first.wait().unwrap();
         assert!(lives.has_ended(0));
+        // In the tick in which it was seen to live it is taken to have kept its id.
+        while !lives.may_be_another(0) {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

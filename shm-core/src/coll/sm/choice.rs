@@ -240,9 +240,9 @@ impl Terms {
         if self.slices_are_set() { Reducers::Each } else { self.row(collective).reducers }
     }
 
-    /// True if `bytes` are so few that each rank writes its results to all ranks' vectors, if these are mapped.
+    /// True if each rank writes its results to all ranks' vectors, if these are mapped.
     pub(crate) fn writes_for_all(&self, collective: Collective, bytes: usize) -> bool {
-        let pays = || !self.slices_are_set() && self.row(collective).for_all && self.keeps_both_in_cache(bytes);
+        let pays = || !self.slices_are_set() && self.row(collective).for_all;
         collective == Collective::Allreduce && self.for_all_max_bytes.map_or_else(pays, |most| bytes <= most)
     }
 

@@ -1,7 +1,7 @@
 //! Bcast, reduce and allreduce by all ranks at once in each other's own vectors (SOLO, dissertation, section 5.2.2,
 //! without its barriers): the root of a bcast writes a part into the others' vectors while they read the rest; of a
 //! reduction each rank reduces its part and writes the result to where it is wanted. Vectors are mapped, or else the
-//! kernel copies. Two steps, whatever the length: where the vectors are, and that the part is done.
+//! kernel copies. Two steps, whatever the length: where the vectors are, and that others' are not needed any more.
 #![allow(unsafe_code)] // works on user buffers, peers' among them
 
 use std::ops::Range;
@@ -38,7 +38,7 @@ const UNTOLD: &str = "in this form all ranks tell where their vectors are";
 pub(crate) struct Joint<'a> {
     call: Call<'a>,
     operands: Operands,
-    /// The step at which ranks tell where their vectors are, and the one at which their parts are done.
+    /// The step at which ranks tell where their vectors are, and the one at which they have done with all others'.
     news: Span,
     done: Span,
     told: bool,
@@ -112,10 +112,10 @@ impl<'a> Joint<'a> {
     fn work(&mut self, ring: &mut Ring, part: Range<usize>) -> Result<bool> {
         let bytes = part.len().min(whole_elements(PIECE_BYTES, uncut_bytes(&self.call)));
         let piece = part.start..part.start + bytes;
-        match &self.call.op {
+        match self.call.op.clone() {
             None if ring.rank() == self.call.root => self.write(ring, piece)?,
             None => self.read(ring, piece)?,
-            Some(op) => self.reduce(ring, op, piece)?,
+            Some(op) => self.reduce(ring, &op, piece)?,
         }
         self.part = Some(part.start + bytes..part.end);
         Ok(bytes == part.len())
@@ -167,7 +167,7 @@ impl<'a> Joint<'a> {
     }
 
     /// Reduces `piece` of all vectors, and brings the result to who receives it.
-    fn reduce(&self, ring: &mut Ring, op: &Op, piece: Range<usize>) -> Result<()> {
+    fn reduce(&mut self, ring: &mut Ring, op: &Op, piece: Range<usize>) -> Result<()> {
         let fetched = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.send(peer))).count();
         let written = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.recv(peer))).count();
         let step = match fetched + written {
@@ -183,41 +183,51 @@ impl<'a> Joint<'a> {
     }
 
     /// Reduces `bytes` at `at`, of which `fetched` vectors' are copied first.
-    fn reduce_step(&self, ring: &mut Ring, op: &Op, at: usize, bytes: usize, fetched: usize) -> Result<()> {
+    fn reduce_step(&mut self, ring: &mut Ring, op: &Op, at: usize, bytes: usize, fetched: usize) -> Result<()> {
         let mut at_work = ring.reach_out()?;
         let is_users = is_users(&self.call);
         let rank = ring.rank();
         let stride = bytes.next_multiple_of(LINE);
-        let room = ring.room((fetched + 1) * stride);
         // Its first place is for the result, where this rank does not receive it and cannot write it in place.
-        let mut free = room.wrapping_add(stride);
+        let room = ring.room((fetched + 1) * stride);
         let own = self.call.send.wrapping_add(at);
+        let receives = self.call.receives(rank);
+        let recv = self.call.recv.wrapping_add(at);
+        // The first vector that is copied stands where the result will, so that the caches hold one less.
+        let in_result = receives && !self.call.is_in_place();
+        let place = |copied: usize| match copied {
+            0 if in_result => recv,
+            _ => room.wrapping_add((copied + usize::from(!in_result)) * stride),
+        };
+        let mut copied = 0;
         for peer in (0..ring.size()).filter(|&peer| peer != rank) {
             // There is room; the peer keeps its vector until it has seen this rank's second flag, and this rank alone writes
-            // this part of it.
+            // this part of its own results, and reads none of its own elements there.
             match self.operands.send(peer) {
                 // SAFETY: as above.
-                Some(Access::Kernel(send)) => unsafe { ring.job().reach().read(send, at, free, bytes) }?,
+                Some(Access::Kernel(send)) => unsafe { ring.job().reach().read(send, at, place(copied), bytes) }?,
                 // SAFETY: as above.
-                Some(Access::Mapped(send)) if is_users => unsafe { copy(free, send.wrapping_add(at), bytes) },
+                Some(Access::Mapped(send)) if is_users => unsafe { copy(place(copied), send.wrapping_add(at), bytes) },
                 Some(Access::Mapped(_)) | None => continue,
             }
-            free = free.wrapping_add(stride);
+            copied += 1;
         }
-        let mut copied = room.wrapping_add(stride).cast_const();
+        if self.whole && fetched == ring.peers().len() && at + bytes == self.call.bytes() {
+            // Nothing but copies is read from here on, and nobody else's results are written.
+            self.tell_done(ring)?;
+        }
+        let mut copied = 0;
         let sources = ring.sources(|_, peer| match self.operands.send(peer) {
             _ if peer == rank => own,
             Some(Access::Mapped(send)) if !is_users => send.wrapping_add(at).cast_const(),
             Some(Access::Kernel(_) | Access::Mapped(_)) => {
-                let this = copied;
-                copied = copied.wrapping_add(stride);
-                this
+                copied += 1;
+                place(copied - 1).cast_const()
             }
             None => unreachable!("{UNTOLD}"),
         });
-        let receives = self.call.receives(rank);
         let result = match self.operands.mapped_recv(self.call.root) {
-            _ if receives => self.call.recv.wrapping_add(at),
+            _ if receives => recv,
             Some(recv) if !is_users => recv.wrapping_add(at),
             Some(_) | None => room,
         };
@@ -245,6 +255,18 @@ impl<'a> Joint<'a> {
         }
         drop(at_work);
         Ok(())
+    }
+
+    /// Tells that this rank works on nobody's vectors any more; false if the ring has no room for that yet.
+    fn tell_done(&mut self, ring: &mut Ring) -> Result<bool> {
+        if !self.finished && ring.may_write(self.done)? {
+            if let Some((_, took)) = self.ends {
+                took.tell(ring, self.done);
+            }
+            ring.publish(self.done);
+            self.finished = true;
+        }
+        Ok(self.finished)
     }
 
     /// Ends the operation, and a trial with it, by what all ranks have told.
@@ -294,19 +316,12 @@ impl Progress for Joint<'_> {
             self.part = Some(self.own_part(ring));
             self.next = 0;
         }
-        if !self.finished {
-            while let Some(part) = self.part.clone().filter(|part| !part.is_empty()) {
-                if !self.work(ring, part)? {
-                    return Ok(Poll::Pending);
-                }
+        while let Some(part) = self.part.clone().filter(|part| !part.is_empty()) {
+            if !self.work(ring, part)? {
+                return Ok(Poll::Pending);
             }
-            wait_for!(ring.may_write(self.done)?);
-            if let Some((_, took)) = self.ends {
-                took.tell(ring, self.done);
-            }
-            ring.publish(self.done);
-            self.finished = true;
         }
+        wait_for!(self.tell_done(ring)?);
         let is_alone = self.call.collective == Collective::Bcast && !self.operands.all_stay();
         if is_alone && ring.rank() != self.call.root {
             // Nobody but this rank has worked on its vector.

@@ -35,8 +35,7 @@ pub(crate) struct Row {
     pub(crate) chains_from: usize,
     /// Who reduces in the form `slice`.
     pub(crate) reducers: Reducers,
-    /// In that form, while the last cache holds what all send and receive and where all vectors are mapped, each
-    /// rank writes the result of its slice to all ranks' vectors.
+    /// In that form, where all vectors are mapped, each rank writes the result of its slice to all ranks' vectors.
     pub(crate) for_all: bool,
     /// A message has so many chunks, within the bounds above.
     pub(crate) chunks: usize,
