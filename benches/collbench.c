@@ -7,6 +7,7 @@
  *   --dtype f32|f64       elements (default f32); reductions are sums
  *   --loop                no barrier between iterations: the time of the loop is divided. The default
  *                         style, osu, puts a barrier before each operation and times only the operation
+ *   --pair                a barrier before each operation; the time of the loop, barriers included, is divided
  *   --cold                send buffers are rewritten before each iteration, outside the timed part
  *   --buffers K           iterations take turns on K pairs of buffers (default 1)
  *   --rotate-roots        the root is the iteration's number modulo the ranks (default: 0)
@@ -125,7 +126,7 @@ static struct {
     int wanted[COLLECTIVES];
     size_t sizes[MOST_SIZES];
     int size_count;
-    int loop, cold, rotate_roots, in_place;
+    int loop, pair, cold, rotate_roots, in_place;
     enum alloc alloc;
     int buffers, repeats, offset;
     double repeat_s;
@@ -173,6 +174,7 @@ static void read_arguments(int argc, char **argv) {
             continue;
         }
         if (!strcmp(option, "--loop")) { options.loop = 1; continue; }
+        if (!strcmp(option, "--pair")) { options.pair = 1; continue; }
         if (!strcmp(option, "--cold")) { options.cold = 1; continue; }
         if (!strcmp(option, "--rotate-roots")) { options.rotate_roots = 1; continue; }
         if (!strcmp(option, "--in-place")) { options.in_place = 1; continue; }
@@ -194,8 +196,8 @@ static void read_arguments(int argc, char **argv) {
         fprintf(stderr, "usage: collbench COLL[,COLL...] [OPTIONS]; the head of collbench.c lists them\n");
         exit(2);
     }
-    if (options.loop && options.cold) {
-        fprintf(stderr, "collbench: --cold rewrites between iterations, so that --loop cannot time them together\n");
+    if (options.loop + options.pair + options.cold > 1) {
+        fprintf(stderr, "collbench: only one of --loop, --pair and --cold: the first two time iterations together\n");
         exit(2);
     }
     if (!options.size_count)
@@ -368,9 +370,12 @@ static double seconds(void) {
 /* Seconds that this rank spent in `iterations` operations. */
 static double repeat(const struct job *job, long iterations) {
     barrier();
-    if (options.loop) {
+    if (options.loop || options.pair) {
         double start = seconds();
-        for (long i = 0; i < iterations; i++) call(job, (int)(i % options.buffers), root_of(i));
+        for (long i = 0; i < iterations; i++) {
+            if (options.pair) barrier();
+            call(job, (int)(i % options.buffers), root_of(i));
+        }
         return seconds() - start;
     }
     double spent = 0;
@@ -456,7 +461,8 @@ static int measure(enum collective collective, size_t bytes) {
         printf("{\"coll\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"dtype\":\"%s\",\"style\":\"%s\",\"cold\":%s,"
                "\"alloc\":\"%s\",\"buffers\":%d,\"offset\":%d,\"rotate_roots\":%s,\"in_place\":%s,\"iters\":%ld,\"repeats\":%d,"
                "\"us_min\":%.4f,\"us_median\":%.4f,\"us_max\":%.4f,\"verified\":%s}\n",
-               collective_names[collective], job.bytes, ranks, dtype_names[doubles], options.loop ? "loop" : "osu",
+               collective_names[collective], job.bytes, ranks, dtype_names[doubles],
+               options.loop ? "loop" : options.pair ? "pair" : "osu",
                truth(options.cold), alloc_names[options.alloc], options.buffers, options.offset, truth(options.rotate_roots),
                truth(options.in_place), iterations, options.repeats, times[0], times[options.repeats / 2],
                times[options.repeats - 1], truth(right));

@@ -15,6 +15,8 @@ pub enum Style {
     Osu,
     /// One after the other, the loop is timed
     Loop,
+    /// A barrier before each, both are timed
+    Pair,
     /// As osu, with the send buffer rewritten before each
     Cold,
 }
@@ -65,6 +67,7 @@ impl Task {
         match self.style {
             Style::Osu => {}
             Style::Loop => words.push("--loop".into()),
+            Style::Pair => words.push("--pair".into()),
             Style::Cold => words.push("--cold".into()),
         }
         words.extend(self.further.iter().cloned());
@@ -89,7 +92,7 @@ pub struct Row {
     pub ranks: usize,
     /// `f32`, `f64`.
     pub dtype: String,
-    /// How iterations follow each other: `loop`, `osu`.
+    /// How iterations follow each other: `loop`, `pair`, `osu`.
     pub style: String,
     /// Whether send buffers were rewritten before each iteration.
     pub cold: bool,

@@ -115,17 +115,18 @@ fn fitting(style: Style, smallest: usize, largest: usize, factor: usize) -> Vec<
     let powers = std::iter::successors(Some(smallest), |bytes| Some(bytes * factor));
     let fits = |bytes: &usize| match style {
         Style::Osu => true,
-        Style::Loop => *bytes <= LARGEST_IN_LOOP,
+        Style::Loop | Style::Pair => *bytes <= LARGEST_IN_LOOP,
         Style::Cold => *bytes >= SMALLEST_COLD,
     };
     powers.take_while(|&bytes| bytes <= largest).filter(fits).collect()
 }
 
-/// The collectives of one turn each; there is nothing cold about a barrier.
+/// The collectives of one turn each; there is nothing cold about a barrier, and two of them are no pair.
 fn groups(collectives: &[String], style: Style) -> Vec<Vec<String>> {
     let mut groups = Vec::new();
     let mut open = Vec::new();
-    for name in collectives.iter().filter(|name| style != Style::Cold || *name != "barrier") {
+    let has_barriers = !matches!(style, Style::Cold | Style::Pair);
+    for name in collectives.iter().filter(|name| has_barriers || *name != "barrier") {
         open.push(name.clone());
         if name != "barrier" {
             groups.push(std::mem::take(&mut open));
@@ -141,6 +142,7 @@ impl Turn {
         let row = &cell.row;
         let style = match (row.style.as_str(), row.cold) {
             ("loop", _) => Style::Loop,
+            ("pair", _) => Style::Pair,
             (_, true) => Style::Cold,
             _ => Style::Osu,
         };
@@ -236,6 +238,7 @@ mod tests {
         let plan = plan();
         assert_eq!(groups(&plan.collectives, Style::Osu), [vec!["barrier", "bcast"], vec!["allreduce"]]);
         assert_eq!(groups(&plan.collectives, Style::Cold), [vec!["bcast"], vec!["allreduce"]]);
+        assert_eq!(groups(&plan.collectives, Style::Pair), groups(&plan.collectives, Style::Cold));
         assert_eq!(groups(&plan.collectives[..1], Style::Loop), [vec!["barrier"]]);
     }
 

@@ -121,7 +121,7 @@ fn wrong_arguments_are_refused_with_the_right_ones() {
         ("bcast --sizes 0", "must be a number from 1"),
         ("bcast --repeats 4", "must be a number from 5"),
         ("bcast --alloc stack", "choose of: malloc shared register"),
-        ("bcast --cold --loop", "--cold rewrites between iterations"),
+        ("bcast --cold --loop", "only one of --loop, --pair and --cold"),
         ("--sizes 4", "usage: collbench COLL"),
     ] {
         let mut command = Command::new(release().join("collbench/han"));

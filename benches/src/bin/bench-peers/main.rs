@@ -48,7 +48,7 @@ struct Args {
     /// loop up to 64K; cold from 16K; over nodes powers of 8 from 8 to 16M]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     sizes: Option<Vec<usize>>,
-    /// How iterations follow each other [default: osu,loop,cold; over nodes osu]
+    /// How iterations follow each other [default: osu,loop,pair,cold; over nodes osu,pair]
     #[arg(long, value_enum, value_delimiter = ',')]
     styles: Option<Vec<Style>>,
     /// Memory of han's buffers: malloc, shared, register; what han has not is left out
@@ -101,8 +101,12 @@ impl Args {
         let quick_or = |quick: u32, otherwise| if self.quick { quick } else { otherwise };
         let over_nodes = !self.nodes.is_empty();
         let quick_sizes = || self.quick.then(|| vec![4, 4 << 10, 64 << 10, 1 << 20]);
-        let all_styles = || vec![Style::Osu, Style::Loop, Style::Cold];
-        let styles = || if self.quick || over_nodes { vec![Style::Osu] } else { all_styles() };
+        let all_styles = || vec![Style::Osu, Style::Loop, Style::Pair, Style::Cold];
+        let styles = || match (self.quick, over_nodes) {
+            (true, _) => vec![Style::Osu],
+            (false, true) => vec![Style::Osu, Style::Pair],
+            (false, false) => all_styles(),
+        };
         Plan {
             worlds: self.worlds(),
             collectives: self.collectives.clone(),
@@ -249,7 +253,7 @@ mod tests {
         let network = |nodes, rate: &str| Some(Network { nodes, rate: rate.parse().expect("a rate") });
         let worlds = [(2, "0"), (2, "1gbit"), (4, "0"), (4, "1gbit")];
         assert_eq!(plan.worlds, worlds.map(|(nodes, rate)| (2 * nodes, network(nodes, rate))));
-        assert_eq!((plan.rounds, plan.styles), (3, vec![Style::Osu]));
+        assert_eq!((plan.rounds, plan.styles), (3, vec![Style::Osu, Style::Pair]));
         for wrong in [&["--nodes", "1"][..], &["--nodes", "2", "--ranks", "2"], &["--nodes", "2", "--rates", "1"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
