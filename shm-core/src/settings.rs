@@ -176,14 +176,14 @@ impl Settings {
             "backing" => self.backing = parse_backing(value)?,
             "methods" => self.methods = MethodSet::parse(value)?,
             "form" => self.form = parse_form(value)?,
-            "chunk_bytes" => self.chunk_bytes = auto_or_number(key, value)?,
-            "slice_min_bytes" => self.slice_min_bytes = auto_or_number(key, value)?,
+            "chunk_bytes" => self.chunk_bytes = auto_or_bytes(key, value)?,
+            "slice_min_bytes" => self.slice_min_bytes = auto_or_bytes(key, value)?,
             "tree_min_ranks" => self.tree_min_ranks = auto_or_number(key, value)?,
             "single_copy" => self.single_copy = Single::parse(value)?,
             "intra_module" => self.single_copy = Single::of_module(value)?,
-            "single_copy_min_bytes" => self.single_copy_min_bytes = auto_or_number(key, value)?,
-            "last_cache_bytes" => self.last_cache_bytes = auto_or_number(key, value)?,
-            "for_all_max_bytes" => self.for_all_max_bytes = auto_or_number(key, value)?,
+            "single_copy_min_bytes" => self.single_copy_min_bytes = auto_or_bytes(key, value)?,
+            "last_cache_bytes" => self.last_cache_bytes = auto_or_bytes(key, value)?,
+            "for_all_max_bytes" => self.for_all_max_bytes = auto_or_bytes(key, value)?,
             "past_caches" => self.past_caches = auto_or_flag(key, value)?,
             "assume_own_cores" => self.assume_own_cores = auto_or_flag(key, value)?,
             "spins" => self.spins = auto_or_number(key, value)?,
@@ -278,6 +278,10 @@ fn auto_or_number<T: std::str::FromStr>(key: &str, value: &str) -> Result<Option
     if value == "auto" { Ok(None) } else { value.parse().map(Some).map_err(|_| no_number(key, value)) }
 }
 
+fn auto_or_bytes(key: &str, value: &str) -> Result<Option<usize>, String> {
+    if value == "auto" { Ok(None) } else { parse_bytes(value).map(Some).map_err(|_| no_number(key, value)) }
+}
+
 /// What is said of a value that `key` does not take.
 fn no_number(key: &str, value: impl fmt::Display) -> String {
     match key {
@@ -295,6 +299,23 @@ fn auto_or_flag(key: &str, value: &str) -> Result<Option<bool>, String> {
         "1" => Ok(Some(true)),
         _ => Err(format!("{key}={value}: expected auto, 0 or 1")),
     }
+}
+
+/// The size that `text` names: bytes, or with K, M or G powers of 1024.
+///
+/// # Errors
+/// What it lacks.
+pub fn parse_bytes(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        other => return Err(format!("`{other}` is no unit: give bytes, or K, M, G (powers of 1024)")),
+    };
+    let number: usize = digits.parse().map_err(|error| format!("`{digits}` is no size: {error}"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is more than this machine can address"))
 }
 
 /// A finite number of seconds that is not negative.
@@ -368,7 +389,7 @@ mod tests {
         }
         for (key, value, expected) in [
             ("slice_min_bytes", "-1", "slice_min_bytes=-1: expected auto, or a whole number"),
-            ("chunk_bytes", "4K", "chunk_bytes=4K: expected auto, or a power of two from 4096 to 65536"),
+            ("chunk_bytes", "3K", "chunk_bytes=3072: expected auto, or a power of two from 4096 to 65536"),
             ("tree_min_ranks", "", "tree_min_ranks=: expected auto or a number of at least 2"),
             ("spins", "99999999999", "spins=99999999999: expected auto or at most 1000000"),
         ] {

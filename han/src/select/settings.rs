@@ -5,6 +5,7 @@ use std::fmt;
 use net_fabric::Policy;
 use net_fabric::algorithm::Algorithm;
 use reduce_kernels::Collective;
+use shm_core::settings::parse_bytes;
 
 use super::form::Form;
 
@@ -191,12 +192,13 @@ fn algorithm(key: &str, value: &str) -> Result<Option<Algorithm>, String> {
     value.parse().map(Some).map_err(|e| format!("{key}={value}: {e}{of_allreduce}"))
 }
 
-/// A number from `least` on, or `auto`.
+/// A number from `least` on, of bytes also with K, M or G, or `auto`.
 fn number(key: &str, value: &str, least: usize) -> Result<Option<usize>, String> {
     if value == "auto" {
         return Ok(None);
     }
-    let number = value.parse().ok().filter(|&number: &usize| number >= least);
+    let number = if key.ends_with("_bytes") { parse_bytes(value).ok() } else { value.parse().ok() };
+    let number = number.filter(|&number| number >= least);
     number.map(Some).ok_or_else(|| format!("{key}={value}: expected auto, or a number of at least {least}"))
 }
 

@@ -1,5 +1,7 @@
 //! Small numbers and their texts: medians, sizes, times.
 
+pub(crate) use shm_core::settings::parse_bytes;
+
 /// The middle value; 0 for none.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -15,20 +17,6 @@ pub(crate) fn bytes_text(bytes: usize) -> String {
         }
     }
     bytes.to_string()
-}
-
-/// The size that `text` names; K, M and G are powers of 1024.
-pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" | "B" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        other => return Err(format!("`{other}` is no unit: give bytes, or K, M, G (powers of 1024)")),
-    };
-    let number: usize = digits.parse().map_err(|error| format!("`{digits}` is no size: {error}"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is more than this machine can address"))
 }
 
 /// Microseconds with the digits that matter.
