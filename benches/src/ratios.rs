@@ -47,6 +47,12 @@ impl Group {
         format!("{}, {}, {}, {state}", self.coll, world(self.ranks, self.network.as_ref()), self.form)
     }
 
+    /// Whether barriers were timed as well.
+    #[must_use]
+    pub fn is_pair(&self) -> bool {
+        self.form.starts_with("pair")
+    }
+
     /// Whether send buffers were rewritten.
     #[must_use]
     pub fn is_cold(&self) -> bool {

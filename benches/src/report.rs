@@ -105,7 +105,7 @@ fn table(record: &Record, group: &Group, han: &Series, series: &[Series]) -> Tab
     let mut table = Table::new(heads);
     for line in ratios::lines(han, series) {
         let Line { bytes, han, .. } = line;
-        let bound = bounds.as_ref().and_then(|b| b.collective_us(&group.coll, group.ranks, bytes, group.is_cold()));
+        let bound = bounds.as_ref().and_then(|b| b.group_us(group, bytes));
         // Small messages are bound by latency, of which this says nothing.
         let bound = bound.filter(|_| bytes >= 16 << 10);
         let mut cells = vec![bytes_text(bytes), us_text(Some(han))];

@@ -65,14 +65,19 @@ impl<'a> Bounds<'a> {
         Some(as_f64(bytes) / nearest.1 * 1e-3)
     }
 
+    /// The least time in microseconds of a group's operations of `bytes`; a pair's has a barrier in it, which has no bound here.
+    #[must_use]
+    pub fn group_us(&self, group: &Group, bytes: usize) -> Option<f64> {
+        if group.is_pair() { None } else { self.collective_us(&group.coll, group.ranks, bytes, group.is_cold()) }
+    }
+
     /// The least time in microseconds of a collective on `ranks` cores, from the bytes that it must move.
     ///
     /// - bcast: one copy of the message: from the reader's own cache when hot, from what the root's core
     ///   has just written when cold;
     /// - reduce, allreduce: each rank sums its slice (`bytes / ranks`) of all vectors, `ranks - 1` sums;
     ///   then the slices that others have summed are copied, fresh from their cores.
-    #[must_use]
-    pub fn collective_us(&self, coll: &str, ranks: usize, bytes: usize, cold: bool) -> Option<f64> {
+    fn collective_us(&self, coll: &str, ranks: usize, bytes: usize, cold: bool) -> Option<f64> {
         match coll {
             "bcast" => self.us(if cold { "memcpy_from_peer" } else { "memcpy" }, bytes),
             "reduce" | "allreduce" if ranks > 1 => {
@@ -101,7 +106,7 @@ pub fn missed(group: &Group, alloc: &str, line: &Line, bounds: Option<&Bounds>) 
             missed.push(format!("best {what} {ratio:.2}, wanted {least} ({})", who.who));
         }
     }
-    let bound = bounds.and_then(|bounds| bounds.collective_us(&group.coll, group.ranks, line.bytes, group.is_cold()));
+    let bound = bounds.and_then(|bounds| bounds.group_us(group, line.bytes));
     if let (Some(most), Some(bound)) = (most_bounds(&group.coll, line.bytes, alloc), bound)
         && line.han > most * bound
     {

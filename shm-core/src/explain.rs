@@ -345,10 +345,11 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
     let Question { collective, bytes, .. } = question;
     let what = "stores of results";
     let copied = match form {
-        Form::Slice => {
-            let shares = shares(terms, question, lent);
-            shares == Shares::Slices && !(collective == Collective::Reduce && lent)
-        }
+        Form::Slice => match shares(terms, question, lent) {
+            Shares::Slices => !(collective == Collective::Reduce && lent),
+            Shares::ForAll => !question.in_place,
+            _ => false,
+        },
         Form::Ring => !(collective == Collective::Reduce && lent),
         Form::Chain => collective == Collective::Allreduce,
         _ => collective == Collective::Bcast,

@@ -174,8 +174,12 @@ impl Operands {
 
     /// True if a rank whose vectors are reached receives where it sends; known once all have told.
     pub(crate) fn any_is_lent_in_place(&self, ring: &Ring, call: &Call<'_>) -> bool {
-        let peer_is = |&peer: &usize| self.of(peer).is_some_and(|reached| reached.in_place);
-        self.own && call.is_in_place() || ring.peers().iter().any(peer_is)
+        self.own && call.is_in_place() || ring.peers().iter().any(|&peer| self.is_lent_in_place(peer))
+    }
+
+    /// True if `peer`'s vectors are reached, and it receives where it sends.
+    pub(crate) fn is_lent_in_place(&self, peer: usize) -> bool {
+        self.of(peer).is_some_and(|reached| reached.in_place)
     }
 
     fn of(&self, rank: usize) -> Option<Reached> {

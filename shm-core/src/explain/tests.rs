@@ -48,6 +48,7 @@ fn reasons_name_what_has_decided() {
         "{shared}"
     );
     assert!(point(&shared, "reduced by").value.contains("which it writes to all"), "{shared}");
+    assert!(point(&shared, "stores of results").value.contains("past the last cache"), "{shared}");
     let longer = circumstances(8, false).explain(question(Collective::Bcast, 4 << 20, false));
     assert!(point(&longer, "stores of results").value.contains("past the last cache"), "{longer}");
     assert!(shared.to_string().contains("with a core each: solo/slice"), "{shared}");

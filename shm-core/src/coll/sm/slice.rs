@@ -14,7 +14,7 @@ use crate::coll::sm::table::Reducers;
 use crate::coll::sm::{Form, Terms};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::copy_to_shared;
+use crate::copy::cico::{copy_past_caches, copy_to_shared};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use reduce_kernels::{Call, Collective};
@@ -242,6 +242,7 @@ impl<'a> Reduce<'a> {
         let mut at_work = sliced.operands.reach_out(ring)?;
         let is_users = is_users(&sliced.call);
         let is_for_all = self.shares == Shares::ForAll;
+        let is_long = ring.terms().is_beyond_caches(sliced.call.bytes());
         let step =
             if is_for_all { whole_elements(FOR_ALL_BYTES, uncut_bytes(&sliced.call)) } else { slice.len().max(1) };
         for start in slice.clone().step_by(step) {
@@ -266,11 +267,15 @@ impl<'a> Reduce<'a> {
                 // slice, or apart from all sources.
                 unsafe { fold(op, sliced.call.datatype, result, from, bytes) };
             }
-            for recv in ring.peers().iter().filter(|_| is_for_all).filter_map(|&peer| sliced.operands.recv(peer)) {
+            for &peer in ring.peers().iter().filter(|_| is_for_all) {
+                let Some(recv) = sliced.operands.recv(peer) else { continue };
+                // What is in place was just read, and is in this core's caches.
+                let past_caches = is_long && !sliced.operands.is_lent_in_place(peer);
+                let copy_for_all = if past_caches { copy_past_caches } else { copy_to_shared };
                 match recv {
                     // SAFETY: the peer has as many bytes there and leaves this slice of them to this rank, which was
                     // the only one to read them; they overlap no buffer of this rank.
-                    Access::Mapped(recv) => unsafe { copy_to_shared(recv.wrapping_add(at), result, bytes) },
+                    Access::Mapped(recv) => unsafe { copy_for_all(recv.wrapping_add(at), result, bytes) },
                     // SAFETY: the same.
                     Access::Kernel(recv) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
                 }
