@@ -340,6 +340,11 @@ fn reducers(terms: &Terms, question: Question, lent: bool) -> Point {
     Point::new("reduced by", value, because, "for_all_max_bytes, slice_min_bytes, form")
 }
 
+/// True if ranks write results to vectors that they have just read.
+fn shares_in_place(terms: &Terms, form: Form, question: Question, lent: bool) -> bool {
+    form == Form::Slice && question.in_place && shares(terms, question, lent) == Shares::ForAll
+}
+
 /// Which stores bring results to where they are wanted.
 fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Point {
     let Question { collective, bytes, .. } = question;
@@ -347,13 +352,16 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
     let copied = match form {
         Form::Slice => match shares(terms, question, lent) {
             Shares::Slices => !(collective == Collective::Reduce && lent),
-            Shares::ForAll => !question.in_place,
+            Shares::ForAll => true,
             _ => false,
         },
         Form::Ring => !(collective == Collective::Reduce && lent),
         Form::Chain => collective == Collective::Allreduce,
         _ => collective == Collective::Bcast,
     };
+    if shares_in_place(terms, form, question, lent) {
+        return Point::new(what, "ordinary", "in place, what peers receive to was just read", "");
+    }
     if !copied {
         return Point::new(what, "no extra ones", "results are reduced into their place", "");
     }

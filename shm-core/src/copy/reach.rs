@@ -281,14 +281,14 @@ impl Reach {
     pub(crate) unsafe fn read(&self, from: RemoteBuffer, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { from.read(offset, to, bytes) }?;
-        // The peer's id was its own until now: what was read is of no other process.
+        // The peer's id was its own until now, as far as a tick of the clock tells: what was read is of no other process.
         if self.lives.may_be_another(from.rank()) { Err(from.gone()) } else { Ok(()) }
     }
 
     /// Copies `bytes` at `from` to the place `offset` bytes into a peer's buffer.
     ///
-    /// A peer that ends, is reaped and has its id taken by another process of this user while this function runs is not
-    /// noticed before: the kernel has no such copy that goes by a descriptor of the process.
+    /// A peer that ends, is reaped and has its id taken by another process of this user within a tick of the kernel's clock, or
+    /// while this function runs, is not noticed before: the kernel has no such copy that goes by a descriptor of the process.
     ///
     /// # Errors
     /// As [`read`](Self::read).

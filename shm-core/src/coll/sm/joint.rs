@@ -193,8 +193,9 @@ impl<'a> Joint<'a> {
         let own = self.call.send.wrapping_add(at);
         let receives = self.call.receives(rank);
         let recv = self.call.recv.wrapping_add(at);
-        // The first vector that is copied stands where the result will, so that the caches hold one less.
-        let in_result = receives && !self.call.is_in_place();
+        // The first vector that is copied stands where the result will, so that the caches hold one less. A user's operator
+        // would have it moved out of the way again.
+        let in_result = receives && !self.call.is_in_place() && !is_users;
         let place = |copied: usize| match copied {
             0 if in_result => recv,
             _ => room.wrapping_add((copied + usize::from(!in_result)) * stride),
@@ -238,7 +239,7 @@ impl<'a> Joint<'a> {
             at_work = ring.reach_out()?;
         } else {
             // SAFETY: `sources` are all vectors' elements of this rank's part, which nobody writes but this rank; `result` is
-            // one of them where that rank's vectors are in place, and else apart from all.
+            // one of them where that rank's vectors are in place or a copy stands there, and else apart from all.
             unsafe { fold(op, self.call.datatype, result, sources, bytes) };
         }
         for recv in ring.peers().iter().filter(|_| !self.whole).filter_map(|&peer| self.operands.recv(peer)) {
