@@ -2,6 +2,7 @@
 //!
 //! Each rule narrows the search by an assumption; where one is wrong the search finds less than the best.
 
+use net_fabric::algorithm::Algorithm;
 use shm_core::Collective;
 
 use super::space::{Candidate, Case, Space, has_tasks, is_node_aware, value};
@@ -32,7 +33,7 @@ pub(super) fn against(space: &Space, case: Case, candidate: &Candidate) -> Optio
     let chunk = segment.unwrap_or(case.bytes);
     let chunks = case.bytes / chunk.max(1);
     let algorithm = family.get("inter_algorithm").unwrap_or_default();
-    let is_long = ["ring", "rabenseifner", "scatter-ring", "scatter-doubling"].contains(&algorithm.as_str());
+    let is_long = family.algorithm.is_some_and(Algorithm::deals_out);
     let network = [
         (is("inter_policy", "wait_all"), "who need not wait for a round is never slower"),
         (is_long && chunk < LONG_BYTES, "steps count more than bytes"),

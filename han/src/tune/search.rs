@@ -22,7 +22,7 @@ const STABLE_BYTES: usize = 4 << 20;
 /// Everything is measured so often, with everything else between, and the best counts: so no disturbance decides.
 const TURNS: usize = 2;
 /// What makes no estimate within so many times the best one is measured once.
-const HOPELESS: f64 = 1.5;
+const HOPELESS: f64 = 1.3;
 /// The same where rules are trusted.
 const HOPELESS_BY_RULES: f64 = 1.25;
 /// A single chunk is measured at lengths that are so many times each other.
@@ -31,8 +31,13 @@ const SINGLE_RATIO: usize = 64;
 const SINGLE_RATIO_BY_RULES: usize = 256;
 /// The longest single chunk that is measured as one.
 const LONGEST_SINGLE: usize = 1 << 20;
-/// So many of the best estimates are measured whole, if the vector is long and they are near each other.
-const SHORTLIST: usize = 3;
+/// So many of the best estimates are measured whole, if the vector is long and they are near each other; and in any case
+/// what the built-in rules choose.
+const SHORTLIST: usize = 4;
+/// What takes more than so many times the best of them is measured once.
+const CLOSE: f64 = 1.05;
+/// The others so often.
+const LISTED_TURNS: usize = 3;
 /// Estimates that are so many times the best one are not measured.
 const NEAR: f64 = 1.4;
 /// Shorter vectors are one chunk, which was measured as such.
@@ -226,22 +231,27 @@ impl<'a, B: Bench> Search<'a, B> {
         self.method.has_tasks() && collective != Collective::Barrier
     }
 
+    /// Whether the best estimates for a case only make the list of what is measured whole.
+    fn is_listed(&self, case: Case) -> bool {
+        case.bytes >= LONG_BYTES && !self.method.has_rules()
+    }
+
     fn collective(&mut self, collective: Collective) -> Result<(), B::Error> {
         if self.is_by_tasks(collective) { self.by_tasks(collective) } else { self.by_whole(collective) }
     }
 
-    /// One turn of a measurement.
-    fn turn(&mut self, work: &Work, turn: usize) -> Result<(), B::Error> {
+    /// One turn of a measurement; gives the microseconds of the slowest leader.
+    fn turn(&mut self, work: &Work, turn: usize) -> Result<f64, B::Error> {
         let entry = self.bench.measure(&Work { turn, ..*work })?;
         self.outcome.spent_s += entry.spent_s;
         self.outcome.measured += 1;
         let known = self.known.entry(work.to_string()).or_insert_with(|| entry.clone());
-        // Of the slowest leader.
         let total = |entry: &Entry| entry.us.iter().map(|tasks| tasks.iter().sum()).fold(0.0, f64::max);
-        if total(&entry) < total(known) {
+        let us = total(&entry);
+        if us < total(known) {
             *known = entry;
         }
-        Ok(())
+        Ok(us)
     }
 
     /// The best of all turns; those of what was not foreseen come now.
@@ -292,7 +302,7 @@ impl<'a, B: Bench> Search<'a, B> {
                 continue;
             }
             let families = self.families(collective)?;
-            for case in self.cases(collective) {
+            for case in self.cases(collective).into_iter().filter(|case| !self.is_listed(*case)) {
                 let estimates = self.estimates(case, &families);
                 let best = estimates.first().map_or(0.0, |estimate| estimate.us);
                 let near = estimates.iter().take_while(|estimate| estimate.us <= best * hopeless);
@@ -323,18 +333,40 @@ impl<'a, B: Bench> Search<'a, B> {
         for case in self.cases(collective) {
             let mut estimates = self.estimates(case, &families);
             let best = estimates.first().map_or(0.0, |estimate| estimate.us);
-            estimates.retain(|estimate| estimate.us <= best * NEAR);
-            estimates.truncate(SHORTLIST);
-            let is_open = estimates.len() > 1 && case.bytes >= LONG_BYTES;
-            let mut found: Option<Found> = None;
-            for Estimate { us: estimate, candidate, .. } in estimates {
+            let is_built_in = |estimate: &Estimate<'_>| estimate.candidate.family == Inter::default();
+            let mut place = 0..;
+            estimates.retain(|estimate| {
+                let is_near = estimate.us <= best * NEAR && place.next().is_some_and(|place| place < SHORTLIST);
+                is_near || (self.is_listed(case) && is_built_in(estimate))
+            });
+            let is_open = estimates.len() > 1 && self.is_listed(case);
+            let found = estimates.into_iter().map(|Estimate { us, candidate, .. }| {
                 let settings = candidate.settings(case);
-                let us = if is_open && !self.method.has_rules() { self.whole(case, settings)? } else { estimate };
-                if found.is_none_or(|found| us < found.us) {
-                    found = Some(Found { case, settings, us, estimate: Some(estimate) });
+                Found { case, settings, us, estimate: Some(us) }
+            });
+            let mut found: Vec<Found> = found.collect();
+            if is_open {
+                self.measure_whole(&mut found)?;
+            }
+            let best = found.into_iter().min_by(|one, other| one.us.total_cmp(&other.us));
+            self.outcome.found.extend(best);
+        }
+        Ok(())
+    }
+
+    /// Puts what is measured in place of what was estimated: the median of turns, since the best one, of a way that is
+    /// now quick and now slow, would say too little. What has turned out slower has no further turn.
+    fn measure_whole(&mut self, shortlist: &mut [Found]) -> Result<(), B::Error> {
+        let mut measured: Vec<Vec<f64>> = vec![Vec::new(); shortlist.len()];
+        for turn in TURNS..TURNS + LISTED_TURNS {
+            let best = shortlist.iter().map(|found| found.us).fold(f64::INFINITY, f64::min);
+            for (found, measured) in shortlist.iter_mut().zip(&mut measured) {
+                if measured.is_empty() || found.us <= best * CLOSE {
+                    measured.push(self.turn(&self.whole_work(found.case, found.settings), turn)?);
+                    measured.sort_by(f64::total_cmp);
+                    found.us = measured[measured.len() / 2];
                 }
             }
-            self.outcome.found.extend(found);
         }
         Ok(())
     }

@@ -104,13 +104,18 @@ impl Space {
         let segments: &[usize] = if has_tasks(&family) && !is_node_aware(&family) { &self.segments } else { &[] };
         let lengths = segments.iter().filter(|&&segment| segment < case.bytes).copied().map(Some).chain([None]);
         let candidates = lengths.map(|segment| Candidate { family, segment });
+        let network_ranks = if has_tasks(&family) { self.nodes } else { self.ranks() };
         let is_one = |candidate: &Candidate| {
             let chunk = candidate.segment.unwrap_or(case.bytes);
             // Each leader has a slice, and pieces are parts of that.
             let leaders = value(&family, "leaders").unwrap_or(1);
             let slices = slices::number(chunk / ELEMENT_BYTES, ELEMENT_BYTES, leaders);
             let piece = value(&family, "inter_chunk_bytes");
-            slices == leaders && piece.is_none_or(|piece| piece < chunk / slices)
+            // Of fewer elements an algorithm that deals them out makes the schedule of another.
+            let deals_out = family.algorithm.is_some_and(Algorithm::deals_out);
+            slices == leaders
+                && piece.is_none_or(|piece| piece < chunk / slices)
+                && (!deals_out || chunk / slices / ELEMENT_BYTES >= network_ranks)
         };
         let is_good = |candidate: &Candidate| !by_rules || heuristics::against(self, case, candidate).is_none();
         candidates.filter(is_one).filter(is_good).collect()
@@ -282,6 +287,19 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!([node_aware(false), node_aware(true)], [vec![None], vec![]]);
+    }
+
+    #[test]
+    fn what_is_dealt_out_has_an_element_a_node() {
+        let space = space(4, 2, false);
+        let dealt_out = |bytes| {
+            let case = Case { collective: Collective::Bcast, bytes };
+            let candidates = space.candidates(case, false).into_iter();
+            candidates.filter(|candidate| candidate.family.algorithm.is_some_and(Algorithm::deals_out)).count()
+        };
+        assert_eq!([dealt_out(4), dealt_out(8)], [0, 0]);
+        // On all ranks the network has twice as many.
+        assert!(0 < dealt_out(16) && dealt_out(16) < dealt_out(32), "{} {}", dealt_out(16), dealt_out(32));
     }
 
     #[test]

@@ -162,6 +162,13 @@ impl Algorithm {
         matches!(self, Self::Tree(Tree::Topology(_)) | Self::Smp | Self::Nap | Self::Leaders(_))
     }
 
+    /// Whether the vector is dealt out, so that it takes an element a rank at least: of a shorter one some ranks have no
+    /// part, and the schedule is that of another algorithm.
+    #[must_use]
+    pub fn deals_out(self) -> bool {
+        matches!(self, Self::ScatterRing | Self::ScatterDoubling | Self::Ring | Self::Rabenseifner)
+    }
+
     /// The schedule of the shape's rank.
     ///
     /// # Errors
