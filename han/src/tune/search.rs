@@ -31,17 +31,10 @@ const SINGLE_RATIO: usize = 64;
 const SINGLE_RATIO_BY_RULES: usize = 256;
 /// The longest single chunk that is measured as one.
 const LONGEST_SINGLE: usize = 1 << 20;
-/// So many of the best estimates are measured whole, if the vector is long and they are near each other; and in any case
-/// what the built-in rules choose.
-const SHORTLIST: usize = 4;
-/// What takes more than so many times the best of them is measured once.
+/// What takes more than so many times the best of those that are listed is measured once.
 const CLOSE: f64 = 1.05;
-/// The others so often.
-const LISTED_TURNS: usize = 3;
-/// Estimates that are so many times the best one are not measured.
+/// Estimates that are so many times the best one are not listed.
 const NEAR: f64 = 1.4;
-/// Shorter vectors are one chunk, which was measured as such.
-const LONG_BYTES: usize = 64 << 10;
 
 /// A way to search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -231,9 +224,9 @@ impl<'a, B: Bench> Search<'a, B> {
         self.method.has_tasks() && collective != Collective::Barrier
     }
 
-    /// Whether the best estimates for a case only make the list of what is measured whole.
+    /// Whether estimates for a case only make the [list](super::space::Listing) of what is measured whole.
     fn is_listed(&self, case: Case) -> bool {
-        case.bytes >= LONG_BYTES && !self.method.has_rules()
+        case.bytes >= self.space.listing.least_bytes && !self.method.has_rules()
     }
 
     fn collective(&mut self, collective: Collective) -> Result<(), B::Error> {
@@ -333,10 +326,11 @@ impl<'a, B: Bench> Search<'a, B> {
         for case in self.cases(collective) {
             let mut estimates = self.estimates(case, &families);
             let best = estimates.first().map_or(0.0, |estimate| estimate.us);
+            let listing = self.space.listing;
             let is_built_in = |estimate: &Estimate<'_>| estimate.candidate.family == Inter::default();
             let mut place = 0..;
             estimates.retain(|estimate| {
-                let is_near = estimate.us <= best * NEAR && place.next().is_some_and(|place| place < SHORTLIST);
+                let is_near = estimate.us <= best * NEAR && place.next().is_some_and(|place| place < listing.estimates);
                 is_near || (self.is_listed(case) && is_built_in(estimate))
             });
             let is_open = estimates.len() > 1 && self.is_listed(case);
@@ -358,7 +352,7 @@ impl<'a, B: Bench> Search<'a, B> {
     /// now quick and now slow, would say too little. What has turned out slower has no further turn.
     fn measure_whole(&mut self, shortlist: &mut [Found]) -> Result<(), B::Error> {
         let mut measured: Vec<Vec<f64>> = vec![Vec::new(); shortlist.len()];
-        for turn in TURNS..TURNS + LISTED_TURNS {
+        for turn in TURNS..TURNS + self.space.listing.turns {
             let best = shortlist.iter().map(|found| found.us).fold(f64::INFINITY, f64::min);
             for (found, measured) in shortlist.iter_mut().zip(&mut measured) {
                 if measured.is_empty() || found.us <= best * CLOSE {

@@ -37,6 +37,24 @@ pub struct Candidate {
     pub segment: Option<usize>,
 }
 
+/// What task-based search measures whole in the end: the best estimates, and what the built-in rules choose. Of short vectors
+/// there are few, and each is one chunk, which was measured as such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listing {
+    /// For vectors from this length on; below it the best estimate is believed.
+    pub least_bytes: usize,
+    /// So many estimates.
+    pub estimates: usize,
+    /// Turns of what is near the best, of which the median counts.
+    pub turns: usize,
+}
+
+impl Listing {
+    const QUICK: Self = Self { least_bytes: 64 << 10, estimates: 4, turns: 3 };
+    /// Where exhaustive search takes ten times as long.
+    const FULL: Self = Self { least_bytes: 0, estimates: 6, turns: 7 };
+}
+
 /// What is searched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Space {
@@ -54,6 +72,8 @@ pub struct Space {
     pub pieces: Vec<usize>,
     /// Whether all algorithms are tried with all ranks on the network, or only the built-in choice.
     pub all_flat: bool,
+    /// What is measured whole in the end.
+    pub listing: Listing,
 }
 
 impl Space {
@@ -75,6 +95,7 @@ impl Space {
             segments: powers(first, last, shift).collect(),
             pieces: if is_quick { Vec::new() } else { vec![64 << 10] },
             all_flat: !is_quick,
+            listing: if is_quick { Listing::QUICK } else { Listing::FULL },
         }
     }
 
