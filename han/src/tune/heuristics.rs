@@ -9,13 +9,13 @@ use super::space::{Candidate, Case, Space, has_tasks, is_node_aware, value};
 use crate::select::Inter;
 
 /// Longest vector that goes through the network as one chunk: longer ones should keep both levels at work.
-const LONGEST_SINGLE: usize = 1 << 20;
+const LONGEST_SINGLE: usize = 2 << 20;
 /// Shortest chunk: a message's own cost counts below.
 const SHORTEST_SEGMENT: usize = 32 << 10;
 /// Longest vector for which all ranks may use the network.
 const FLAT_BYTES: usize = 8 << 10;
-/// Chunks of a vector: fewer do not overlap, more only cost.
-const CHUNKS: std::ops::RangeInclusive<usize> = 4..=64;
+/// Chunks of a vector: more only cost.
+const CHUNKS: std::ops::RangeInclusive<usize> = 2..=64;
 /// Longest vector that all ranks of a node may send to other nodes.
 const NODE_AWARE_BYTES: usize = 16 << 10;
 /// Shortest chunk for algorithms that send little in many steps.

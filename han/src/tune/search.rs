@@ -10,7 +10,7 @@ use shm_core::Collective;
 use super::file::settings_text;
 use super::journal::Entry;
 use super::model::{Costs, Tasks, between, depth};
-use super::space::{Candidate, Case, Space, has_tasks};
+use super::space::{Candidate, Case, Listing, Space};
 use crate::select::Inter;
 pub use validate::{Check, Validation, Whole, validate};
 
@@ -22,15 +22,13 @@ const STABLE_BYTES: usize = 4 << 20;
 /// Everything is measured so often, with everything else between, and the best counts: so no disturbance decides.
 const TURNS: usize = 2;
 /// What makes no estimate within so many times the best one is measured once.
-const HOPELESS: f64 = 1.3;
+const HOPELESS: f64 = 1.2;
 /// The same where rules are trusted.
-const HOPELESS_BY_RULES: f64 = 1.25;
+const HOPELESS_BY_RULES: f64 = 1.2;
 /// A single chunk is measured at lengths that are so many times each other.
 const SINGLE_RATIO: usize = 64;
 /// The same where rules are trusted.
 const SINGLE_RATIO_BY_RULES: usize = 256;
-/// The longest single chunk that is measured as one.
-const LONGEST_SINGLE: usize = 1 << 20;
 /// What takes more than so many times the best of those that are listed is measured once.
 const CLOSE: f64 = 1.05;
 /// Estimates that are so many times the best one are not listed.
@@ -224,9 +222,13 @@ impl<'a, B: Bench> Search<'a, B> {
         self.method.has_tasks() && collective != Collective::Barrier
     }
 
+    fn listing(&self) -> Listing {
+        if self.method.has_rules() { Listing::BY_RULES } else { self.space.listing }
+    }
+
     /// Whether estimates for a case only make the [list](super::space::Listing) of what is measured whole.
     fn is_listed(&self, case: Case) -> bool {
-        case.bytes >= self.space.listing.least_bytes && !self.method.has_rules()
+        case.bytes >= self.listing().least_bytes
     }
 
     fn collective(&mut self, collective: Collective) -> Result<(), B::Error> {
@@ -325,21 +327,17 @@ impl<'a, B: Bench> Search<'a, B> {
         let families = self.families(collective)?;
         for case in self.cases(collective) {
             let mut estimates = self.estimates(case, &families);
-            let best = estimates.first().map_or(0.0, |estimate| estimate.us);
-            let listing = self.space.listing;
-            let is_built_in = |estimate: &Estimate<'_>| estimate.candidate.family == Inter::default();
-            let mut place = 0..;
-            estimates.retain(|estimate| {
-                let is_near = estimate.us <= best * NEAR && place.next().is_some_and(|place| place < listing.estimates);
-                is_near || (self.is_listed(case) && is_built_in(estimate))
-            });
-            let is_open = estimates.len() > 1 && self.is_listed(case);
+            if self.is_listed(case) {
+                self.shorten(&mut estimates);
+            } else {
+                estimates.truncate(1);
+            }
             let found = estimates.into_iter().map(|Estimate { us, candidate, .. }| {
                 let settings = candidate.settings(case);
                 Found { case, settings, us, estimate: Some(us) }
             });
             let mut found: Vec<Found> = found.collect();
-            if is_open {
+            if found.len() > 1 {
                 self.measure_whole(&mut found)?;
             }
             let best = found.into_iter().min_by(|one, other| one.us.total_cmp(&other.us));
@@ -348,11 +346,28 @@ impl<'a, B: Bench> Search<'a, B> {
         Ok(())
     }
 
+    /// Leaves of estimates, the best first, those that are to be measured whole. Two that differ in the policy alone are
+    /// estimated by the same messages, so that the better one is enough.
+    fn shorten(&self, estimates: &mut Vec<Estimate<'_>>) {
+        let best = estimates.first().map_or(0.0, |estimate| estimate.us);
+        let mut listed: Vec<Candidate> = Vec::new();
+        estimates.retain(|Estimate { us, candidate, .. }| {
+            let way = Candidate { family: Inter { policy: None, ..candidate.family }, ..*candidate };
+            let is_built_in = candidate.family == Inter::default();
+            let has_room = *us <= best * NEAR && listed.len() < self.listing().estimates;
+            let is_listed = is_built_in || (has_room && !listed.contains(&way));
+            if is_listed && !is_built_in {
+                listed.push(way);
+            }
+            is_listed
+        });
+    }
+
     /// Puts what is measured in place of what was estimated: the median of turns, since the best one, of a way that is
     /// now quick and now slow, would say too little. What has turned out slower has no further turn.
     fn measure_whole(&mut self, shortlist: &mut [Found]) -> Result<(), B::Error> {
         let mut measured: Vec<Vec<f64>> = vec![Vec::new(); shortlist.len()];
-        for turn in TURNS..TURNS + self.space.listing.turns {
+        for turn in TURNS..TURNS + self.listing().turns {
             let best = shortlist.iter().map(|found| found.us).fold(f64::INFINITY, f64::min);
             for (found, measured) in shortlist.iter_mut().zip(&mut measured) {
                 if measured.is_empty() || found.us <= best * CLOSE {
@@ -379,7 +394,7 @@ impl<'a, B: Bench> Search<'a, B> {
         let mut known = Family { settings: family, single: Vec::new(), by: Vec::new(), piped: Vec::new() };
         let single: Vec<Case> =
             members.iter().filter(|(_, candidate)| candidate.segment.is_none()).map(|(case, _)| *case).collect();
-        for case in self.thinned(&single, !has_tasks(&family)) {
+        for case in self.thinned(&single) {
             let settings = Candidate { family, segment: None }.settings(case);
             let us = self.whole(case, settings)?;
             known.single.push((case.bytes, us));
@@ -399,19 +414,20 @@ impl<'a, B: Bench> Search<'a, B> {
     }
 
     /// Lengths at which a single chunk is measured, the others being between.
-    fn thinned(&self, cases: &[Case], is_whole: bool) -> Vec<Case> {
+    fn thinned(&self, cases: &[Case]) -> Vec<Case> {
         let ratio = if self.method.has_rules() { SINGLE_RATIO_BY_RULES } else { SINGLE_RATIO };
-        let longest = if is_whole { usize::MAX } else { LONGEST_SINGLE };
         let mut thinned: Vec<Case> = Vec::new();
-        for &case in cases.iter().filter(|case| case.bytes <= longest) {
+        for &case in cases {
             if thinned.last().is_none_or(|last| case.bytes >= last.bytes.saturating_mul(ratio)) {
                 thinned.push(case);
             }
         }
-        // The last one bounds what lies between.
-        let last = cases.iter().rfind(|case| case.bytes <= longest).or(cases.first());
-        if let Some(last) = last.filter(|last| thinned.last() != Some(last)) {
-            thinned.push(*last);
+        // The longest one bounds what lies between, in place of one that is nearer to it than others are to each other.
+        if let Some(longest) = cases.last().filter(|longest| thinned.last() != Some(longest)) {
+            if thinned.len() > 1 {
+                thinned.pop();
+            }
+            thinned.push(*longest);
         }
         thinned
     }

@@ -1,6 +1,7 @@
 //! Searches on a machine that is given by formulas.
 
 use super::*;
+use crate::tune::space::has_tasks;
 use crate::tune::space::value;
 
 /// A machine in formulas: a network with a cost of its own for each message, memory that is quicker, a pipeline whose
