@@ -15,7 +15,7 @@ const SHORTEST_SEGMENT: usize = 32 << 10;
 /// Longest vector for which all ranks may use the network.
 const FLAT_BYTES: usize = 8 << 10;
 /// Chunks of a vector: more only cost.
-const CHUNKS: std::ops::RangeInclusive<usize> = 2..=64;
+const CHUNKS: std::ops::RangeInclusive<usize> = 2..=32;
 /// Longest vector that all ranks of a node may send to other nodes.
 const NODE_AWARE_BYTES: usize = 16 << 10;
 /// Shortest chunk for algorithms that send little in many steps.

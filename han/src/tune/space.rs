@@ -52,7 +52,7 @@ pub struct Listing {
 impl Listing {
     const QUICK: Self = Self { least_bytes: 64 << 10, estimates: 3, turns: 3 };
     /// Where rules are trusted, which leave little.
-    pub(super) const BY_RULES: Self = Self { least_bytes: 1 << 20, estimates: 3, turns: 1 };
+    pub(super) const BY_RULES: Self = Self { least_bytes: 1 << 20, estimates: 4, turns: 1 };
     /// Where exhaustive search takes ten times as long.
     const FULL: Self = Self { least_bytes: 0, estimates: 6, turns: 7 };
 }
