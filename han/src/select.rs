@@ -75,6 +75,8 @@ const LEAST_HALVED_BYTES: usize = 6 << 10;
 const SIMPLE_BYTES: usize = 64 << 10;
 /// Up to here two ranks exchange whole vectors, in one step; beyond it each sums a half.
 const LONG_EXCHANGE_BYTES: usize = 4 << 20;
+/// The same where they share cores with others, who wait while both sum up everything.
+const LONG_SHARED_EXCHANGE_BYTES: usize = 256 << 10;
 /// Up to here halving and doubling, in fewer steps, is quicker than a ring, whose messages are all between neighbours.
 const LONG_HALVING_BYTES: usize = 128 << 10;
 /// Chunks are at least so long: a message's own cost is small beside them.
@@ -200,7 +202,8 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
             _ => SHORT_BYTES / slowness,
         };
     let ring = Algorithm::Ring.applies(collective, &shape(question)).is_ok();
-    let exchanges = is_short || (ranks == 2 && (bytes <= LONG_EXCHANGE_BYTES || !ring));
+    let longest_exchange = if shares_cores { LONG_SHARED_EXCHANGE_BYTES } else { LONG_EXCHANGE_BYTES };
+    let exchanges = is_short || (ranks == 2 && (bytes <= longest_exchange || !ring));
     let crowded = shares_cores && (3..=FEW_RANKS).contains(&ranks);
     let gathers = crowded
         && match collective {
@@ -237,7 +240,7 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
         Collective::Allreduce if exchanges => {
             (Algorithm::RecursiveDoubling, "partial results over doubling distances take the fewest steps")
         }
-        Collective::Allreduce if ring && crowded && ranks.is_power_of_two() => (
+        Collective::Allreduce if ring && shares_cores && ranks <= FEW_RANKS && ranks.is_power_of_two() => (
             Algorithm::Rabenseifner,
             "ranks share cores: halving and doubling sends less than two vectors in the fewest messages",
         ),
@@ -323,6 +326,12 @@ mod tests {
         let allreduce = |ranks, bytes| chosen(Collective::Allreduce, ranks, bytes);
         assert_eq!([allreduce(2, 8), allreduce(2, 4 << 20)], ["recursive-doubling 512"; 2]);
         assert_eq!(allreduce(2, 16 << 20), "ring 256");
+        let of_two_that_share = |bytes| {
+            let question = Question { shares_cores: true, ..question(Collective::Allreduce, 2, bytes, true) };
+            explain(&question, &Inter::default()).plan.algorithm
+        };
+        let of_both_lengths = [256 << 10, 512 << 10].map(of_two_that_share);
+        assert_eq!(of_both_lengths, [Algorithm::RecursiveDoubling, Algorithm::Rabenseifner]);
         assert_eq!(allreduce(4, 16 << 10), "recursive-doubling 256");
         assert_eq!(allreduce(4, 128 << 10), "rabenseifner 256");
         assert_eq!([allreduce(4, 256 << 10), allreduce(4, 16 << 20)], ["ring 256"; 2]);

@@ -89,7 +89,7 @@ impl fmt::Display for Choice {
 /// Chunks are so long: long enough for a message's own cost to vanish, and short enough for both levels to overlap.
 const SEGMENT_BYTES: usize = 256 << 10;
 /// Those where ranks share cores, so that little overlaps and each chunk costs turns on the core. Not those of reductions to
-/// a root, for which it makes no difference, nor those of allreduces by two nodes, some of which take longer so (`docs/nodes.md`).
+/// a root, for which it makes no difference.
 const SHARED_CORES_SEGMENT_BYTES: usize = 512 << 10;
 /// Those of allreduces, which go both ways at once, on a slow wire: acknowledgements stand there behind what is on its way.
 const SLOW_SEGMENT_BYTES: usize = 64 << 10;
@@ -115,8 +115,7 @@ fn part(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
         Collective::Allreduce if slow() => {
             (SLOW_SEGMENT_BYTES, "both ways at once the wire is slow: acknowledgements stand behind what is on its way")
         }
-        Collective::Allreduce if over.shares_cores && over.layout.nodes() > 2 => (SHARED_CORES_SEGMENT_BYTES, turns),
-        Collective::Bcast if over.shares_cores => (SHARED_CORES_SEGMENT_BYTES, turns),
+        Collective::Allreduce | Collective::Bcast if over.shares_cores => (SHARED_CORES_SEGMENT_BYTES, turns),
         _ => (SEGMENT_BYTES, "a message's own cost has vanished, and one chunk travels while another is copied"),
     }
 }
@@ -364,6 +363,6 @@ mod tests {
         assert_eq!(segment_bytes(Collective::Allreduce, Some(1000), Some(10_000)), 256 << 10, "what is set decides");
         let by_shared_cores = Collective::ALL
             .map(|collective| [&two, &three].map(|layout| segment_of(layout, collective, true, None, None) >> 10));
-        assert_eq!(by_shared_cores, [[256, 256], [512, 512], [256, 256], [256, 512]]);
+        assert_eq!(by_shared_cores, [[256, 256], [512, 512], [256, 256], [512, 512]]);
     }
 }
