@@ -62,7 +62,7 @@ fn explain_takes_settings_as_bench_does() {
             .unwrap()
             .contains("nodes/rabenseifner")
     );
-    let two = ["allreduce", "1M", "-n", "8", "--nodes", "2", "--plan", "--set", "leaders=2"];
+    let two = ["allreduce", "4M", "-n", "8", "--nodes", "2", "--plan", "--set", "leaders=2"];
     let two = explain(&two).unwrap();
     for expected in
         ["on both levels: nodes-2/", "leaders is 2: the setting says so", "iteration | 0.0 0.1 1.0", "sbiasr(1.0)"]
