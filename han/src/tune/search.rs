@@ -23,8 +23,6 @@ const STABLE_BYTES: usize = 4 << 20;
 const TURNS: usize = 2;
 /// What makes no estimate within so many times the best one is measured once.
 const HOPELESS: f64 = 1.2;
-/// The same where rules are trusted.
-const HOPELESS_BY_RULES: f64 = 1.2;
 /// A single chunk is measured at lengths that are so many times each other.
 const SINGLE_RATIO: usize = 64;
 /// The same where rules are trusted.
@@ -291,7 +289,6 @@ impl<'a, B: Bench> Search<'a, B> {
     /// What estimates are made of that are not far from the best one, as far as the first turn tells.
     fn hopeful(&mut self) -> Result<HashSet<String>, B::Error> {
         let mut hopeful = HashSet::new();
-        let hopeless = if self.method.has_rules() { HOPELESS_BY_RULES } else { HOPELESS };
         for &collective in &self.space.collectives {
             if !self.is_by_tasks(collective) {
                 continue;
@@ -300,7 +297,7 @@ impl<'a, B: Bench> Search<'a, B> {
             for case in self.cases(collective).into_iter().filter(|case| !self.is_listed(*case)) {
                 let estimates = self.estimates(case, &families);
                 let best = estimates.first().map_or(0.0, |estimate| estimate.us);
-                let near = estimates.iter().take_while(|estimate| estimate.us <= best * hopeless);
+                let near = estimates.iter().take_while(|estimate| estimate.us <= best * HOPELESS);
                 hopeful.extend(near.flat_map(|estimate| estimate.by).map(ToString::to_string));
             }
         }

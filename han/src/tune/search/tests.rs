@@ -129,6 +129,20 @@ fn estimates_stand_beside_measurements() {
 }
 
 #[test]
+fn what_the_rules_choose_is_measured_beside_the_best_estimates() {
+    let space = Space::new((2, 2), &[Collective::Bcast], (4, 4 << 20), true);
+    let (_, done) = run(&space, Method::Task);
+    for case in space.cases().filter(|case| case.bytes >= space.listing.least_bytes) {
+        let listed: Vec<&Work> = done.iter().filter(|work| work.bytes == case.bytes && work.turn >= TURNS).collect();
+        assert!(listed.iter().any(|work| work.settings == Inter::default()), "{case:?}: {listed:?}");
+        let ways = listed.iter().filter(|work| work.turn == TURNS).map(|work| Inter { policy: None, ..work.settings });
+        let ways: Vec<Inter> = ways.collect();
+        assert!(ways.len() <= space.listing.estimates + 1, "{case:?}: {ways:?}");
+        assert!((1..ways.len()).all(|place| !ways[..place].contains(&ways[place])), "{case:?}: {ways:?}");
+    }
+}
+
+#[test]
 fn the_list_of_work_is_what_is_done() {
     let space = Space::new((2, 2), &Collective::ALL, (4, 4 << 20), true);
     for (_, method) in Method::NAMES {
