@@ -190,7 +190,7 @@ fn bench_tells_what_overlaps_on_each_leader() {
 fn explain_draws_the_figures_of_the_dissertation() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_han"));
     command.args(["explain", "allreduce", "4M", "-n", "4", "--nodes", "2", "--plan"]);
-    command.env("HAN_SET", "inter_allreduce_algorithm=ir+ib");
+    command.env("HAN_SET", "inter_allreduce_algorithm=ir+ib,segment_bytes=256K");
     let done = Job::of(command).finish();
     done.expect(0, &[]);
     for task in ["ranks 0, 3\n", "irsr(1)", "ibirsr(2)", "sbibirsr(3)", "sbibir(15)", "sbib(15)", "sb(15)", "sbsr(3)"] {
