@@ -1,12 +1,23 @@
 /* The end of a program that leaves things lying about: communicators, operators, types and attributes that were never freed,
- * persistent requests, and an attribute of MPI_COMM_SELF whose deletion, within MPI_Finalize, calls collectives. */
+ * and an attribute of MPI_COMM_SELF whose deletion, within MPI_Finalize, calls collectives and completes what is under way. */
 #include "check.h"
+
+static MPI_Request under_way, persistent;
+static int early = 1, early_sum, often = 1, often_sum;
 
 static int last_words(MPI_Comm comm, int key, void *value, void *extra) {
     (void)comm, (void)key, (void)value, (void)extra;
     int sum = 1;
     MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    if (rank == 0) printf("note 0 within MPI_Finalize: %d of %d\n", sum, ranks);
+    MPI_Wait(&under_way, MPI_STATUS_IGNORE);
+#if HAS_PERSISTENT
+    MPI_Start(&persistent);
+    MPI_Wait(&persistent, MPI_STATUS_IGNORE);
+    MPI_Request_free(&persistent);
+#else
+    often_sum = ranks;
+#endif
+    if (rank == 0) printf("note 0 within MPI_Finalize: %d, %d, %d of %d\n", sum, early_sum, often_sum, ranks);
     fflush(stdout);
     return MPI_SUCCESS;
 }
@@ -36,6 +47,12 @@ int main(int argc, char **argv) {
         MPI_Allreduce(MPI_IN_PLACE, values, 2, MPI_INT, op, comm);
         note("split %d: %d", i, values[0]);
     }
+    MPI_Iallreduce(&early, &early_sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &under_way);
+#if HAS_PERSISTENT
+    MPI_Allreduce_init(&often, &often_sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &persistent);
+#else
+    (void)persistent, (void)often;
+#endif
     MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, last_words, &key, NULL);
     MPI_Comm_set_attr(MPI_COMM_SELF, key, &key);
     int failed = report();

@@ -105,12 +105,6 @@ impl Drop for StandIn {
 static FREED: Mutex<Vec<(usize, Option<LastHandler>)>> = Mutex::new(Vec::new());
 static ANY_FREED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn copy(_: Word, _: c_int, _: *mut c_void, _: *mut c_void, _: *mut c_void, is_copied: *mut c_int) -> c_int {
-    // SAFETY: the MPI library gives a pointer to a flag.
-    unsafe { is_copied.write(0) };
-    SUCCESS
-}
-
 extern "C" fn freed(comm: Word, _: c_int, number: *mut c_void, _: *mut c_void) -> c_int {
     let note = (number.addr(), LastHandler::of(comm));
     FREED.lock().unwrap_or_else(PoisonError::into_inner).push(note);
@@ -121,10 +115,7 @@ extern "C" fn freed(comm: Word, _: c_int, number: *mut c_void, _: *mut c_void) -
 impl Communicators {
     /// Knows `MPI_COMM_WORLD` only.
     pub(crate) fn new(handle: Word, world: Ours) -> Result<Self, String> {
-        let extra = ptr::null_mut();
-        // SAFETY: MPI is initialised, and the functions have the types that it asks for.
-        let keyval = Real::number(|keyval| unsafe { (real().comm_create_keyval)(copy, freed, keyval, extra) });
-        let keyval = keyval.ok_or("MPI_Comm_create_keyval failed")?;
+        let keyval = real().comm_keyval(freed).ok_or("MPI_Comm_create_keyval failed")?;
         let standing = OnceCell::from(Standing::Ours(Rc::new(world)));
         let entry = Rc::new(Entry { handle, number: 0, calls: Cell::new(0), standing });
         let entries = RefCell::new(HashMap::from([(handle, entry)]));

@@ -11,7 +11,7 @@ use std::ptr;
 
 use crate::abi::{Abi, Word};
 use crate::packed::is_committed;
-use crate::real::{Real, SUCCESS, real};
+use crate::real::{SUCCESS, real};
 
 /// What is known of derived datatypes.
 pub(crate) struct Derived {
@@ -25,22 +25,17 @@ pub(crate) struct Derived {
 const HAS_GAPS: usize = 1;
 const IS_CONTIGUOUS: usize = 2;
 
-extern "C" fn copy(_: Word, _: c_int, _: *mut c_void, _: *mut c_void, _: *mut c_void, is_copied: *mut c_int) -> c_int {
-    // SAFETY: the MPI library gives a pointer to a flag.
-    unsafe { is_copied.write(0) };
-    SUCCESS
-}
-
 extern "C" fn freed(_: Word, _: c_int, _: *mut c_void, _: *mut c_void) -> c_int {
     SUCCESS
 }
 
 impl Derived {
     pub(crate) fn new(abi: &Abi) -> Self {
-        let extra = ptr::null_mut();
-        // SAFETY: MPI is initialised, and the functions have the types that it asks for.
-        let keyval = Real::number(|keyval| unsafe { (real().type_create_keyval)(copy, freed, keyval, extra) });
-        Self { keyval, combiner_named: abi.combiner_named, combiners_f90: abi.combiners_f90.clone() }
+        Self {
+            keyval: real().type_keyval(freed),
+            combiner_named: abi.combiner_named,
+            combiners_f90: abi.combiners_f90.clone(),
+        }
     }
 
     /// Whether the elements of a derived datatype are repetitions of a predefined one that `is_contiguous`; `None` if it is

@@ -1,7 +1,8 @@
 //! The beginning and the end of MPI in a program, and of this library.
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -41,9 +42,8 @@ export! {
     }
 
     fn MPI_Finalize, PMPI_Finalize() {
-        match gate::close() {
-            Some(process) => end(process),
-            None => report::say_none(),
+        if !ENDS_WITH_SELF.load(Ordering::Relaxed) {
+            leave();
         }
         // SAFETY: the program asks for it.
         unsafe { (real().finalize)() }
@@ -108,7 +108,11 @@ fn start(abi: Abi) {
     let (config, rules) = world.configured().unwrap_or_else(|why| refuse(comm, world.rank, &why));
     let joined = join(abi, &world, config, rules);
     match world.succeed(joined.as_ref().map(|_| ()).map_err(Clone::clone)).and(joined) {
-        Ok(process) => gate::open(process, level == Some(thread_multiple)),
+        Ok(process) => {
+            let own = process.abi.comm_self;
+            gate::open(process, level == Some(thread_multiple));
+            ENDS_WITH_SELF.store(end_with(own), Ordering::Relaxed);
+        }
         Err(why) => leave(&why),
     }
 }
@@ -201,6 +205,29 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Pro
         context,
         abi,
     })
+}
+
+/// The job is left when the attributes of `MPI_COMM_SELF` go.
+static ENDS_WITH_SELF: AtomicBool = AtomicBool::new(false);
+
+/// Sees to it that the job is left in `MPI_Finalize` after the program's last words. The first thing that MPI does there is
+/// to delete the attributes of `MPI_COMM_SELF`, the last one first; the program's are younger than this one, and when
+/// one of theirs is deleted, the program may still call MPI.
+fn end_with(own: Word) -> bool {
+    extern "C" fn last(_: Word, _: c_int, _: *mut c_void, _: *mut c_void) -> c_int {
+        leave();
+        SUCCESS
+    }
+    // SAFETY: MPI is initialised, and the value means nothing.
+    let set = |keyval| unsafe { (real().comm_set_attr)(own, keyval, ptr::null_mut()) } == SUCCESS;
+    real().comm_keyval(last).is_some_and(set)
+}
+
+fn leave() {
+    match gate::close() {
+        Some(process) => end(process),
+        None => report::say_none(),
+    }
 }
 
 /// Leaves the job: the report, then everything that was made at the start and later.

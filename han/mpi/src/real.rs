@@ -128,6 +128,31 @@ impl Real {
         let mut number = 0;
         (ask(&raw mut number) == SUCCESS).then_some(number)
     }
+
+    /// A key for attributes of communicators that duplicates do not take over; MPI is initialised.
+    pub(crate) fn comm_keyval(&self, delete: DeleteAttribute) -> Option<c_int> {
+        // SAFETY: the functions have the types that MPI asks for.
+        Self::number(|keyval| unsafe { (self.comm_create_keyval)(not_copied, delete, keyval, ptr::null_mut()) })
+    }
+
+    /// The same for attributes of datatypes.
+    pub(crate) fn type_keyval(&self, delete: DeleteAttribute) -> Option<c_int> {
+        // SAFETY: as above.
+        Self::number(|keyval| unsafe { (self.type_create_keyval)(not_copied, delete, keyval, ptr::null_mut()) })
+    }
+}
+
+extern "C" fn not_copied(
+    _: Word,
+    _: c_int,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+    is_copied: *mut c_int,
+) -> c_int {
+    // SAFETY: the MPI library gives a pointer to a flag.
+    unsafe { is_copied.write(0) };
+    SUCCESS
 }
 
 /// Bytes of the library's description of itself, at most.
