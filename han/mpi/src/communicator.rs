@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use han::Exchange;
+use han::{Communicator, Exchange};
 use shm_core::say;
 
 use crate::abi::{UNDEFINED, Word};
@@ -253,11 +253,31 @@ impl Entry {
         }
     }
 
-    /// One of han's communicators with the same ranks. Collective over them; succeeds on all or on none.
+    /// What its collectives are carried out with. Collective over its ranks; succeeds on all or on none.
     fn make(&self, process: &Process) -> Result<Ours, String> {
+        let (group, world) = self.members(process)?;
+        let passed = process.passed_by_rule(&world);
+        Ok(Ours::new(self.handle, self.join(process, &group, world)?, passed))
+    }
+
+    /// Another of han's communicators for it. Collective over its ranks; succeeds on all or on none.
+    pub(crate) fn another(&self, process: &Process) -> Result<Communicator, Why> {
+        let made = self.members(process).and_then(|(group, world)| self.join(process, &group, world));
+        made.map_err(|why| {
+            say(&format!("libhan_mpi: a persistent collective is left to the MPI: {why}"));
+            Why::NoMemory
+        })
+    }
+
+    /// Its ranks, and by rank that in the world.
+    fn members(&self, process: &Process) -> Result<(Group, Vec<usize>), String> {
         let group = Group::of(self.handle).ok_or("the communicator has gone")?;
         let world = group.ranks_in(process.abi.comm_world).ok_or("some ranks are in another world")?;
-        let passed = process.passed_by_rule(&world);
+        Ok((group, world))
+    }
+
+    /// One of han's communicators with the same ranks.
+    fn join(&self, process: &Process, group: &Group, world: Vec<usize>) -> Result<Communicator, String> {
         let mut members = Members::new(self.handle, process.abi.byte, group.rank, world)?;
         let made = process.context.communicator(&mut members).map_err(|e| e.to_string());
         // Whoever has seen that failed, han is at an end for this job; the MPI may go on.
@@ -267,7 +287,7 @@ impl Entry {
         let words = words.map_err(|e| e.to_string())?;
         match words.iter().position(|why| !why.is_empty()) {
             Some(rank) => Err(format!("rank {rank}: {}", String::from_utf8_lossy(&words[rank]))),
-            None => Ok(Ours::new(self.handle, made?, passed)),
+            None => made,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The collectives that are made once and started often, with counts of both kinds.
 //!
-//! Making one may wait for others, as all ranks make it, so the communicator is joined by it if it was not.
+//! Ranks make them in one order, but may start them in different ones, and between other collectives wherever they like:
+//! so each has a communicator of its own. Making one may wait for others, so that is done then.
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::cell::OnceCell;
@@ -26,14 +27,17 @@ fn make(
     prepare: impl Fn(&Process, &Ours) -> Result<Prepared, Why> + 'static,
 ) -> Option<c_int> {
     gate::inside(|process| {
-        let ours = process.ours_for_good(comm).and_then(|ours| {
+        let made = process.ours_for_good(comm).and_then(|ours| {
             let prepared = prepare(process, &ours)?;
             allow_later(&prepared)?;
             ours.allows(collective, prepared.call.bytes())?;
-            Ok(ours)
+            Ok((process.another(comm)?, ours))
         });
-        match ours {
-            Ok(ours) => Some(process.requests.make_persistent(collective, ours, Box::new(prepare), request)),
+        match made {
+            Ok((communicator, ours)) => {
+                let prepare = Box::new(prepare);
+                Some(process.requests.make_persistent(collective, ours, communicator, prepare, request))
+            }
             Err(why) => {
                 process.passed(collective, why);
                 None

@@ -82,6 +82,11 @@ impl Process {
         entry.standing_for_good(self).map(Rc::clone)
     }
 
+    /// Another of han's communicators with the ranks of `comm`. Collective over them; succeeds on all or on none.
+    pub(crate) fn another(&self, comm: Word) -> Result<Communicator, Why> {
+        self.communicators.find(self, self.abi.flavour.word(comm))?.another(self)
+    }
+
     /// Looks at a communicator that the program has just made, with all its ranks.
     pub(crate) fn made(&self, comm: Word) {
         if self.rules.after == 0 && comm != self.abi.comm_null {

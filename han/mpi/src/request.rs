@@ -18,6 +18,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use han::Communicator;
+
 use crate::abi::{Abi, Flavour, Word};
 use crate::arguments::{Kept, Prepared};
 use crate::deputy;
@@ -83,6 +85,8 @@ pub(crate) type Prepare = Box<dyn Fn(&Process, &Ours) -> Result<Prepared, Why>>;
 pub(crate) struct Persistent {
     pub(crate) collective: Collective,
     pub(crate) ours: Rc<Ours>,
+    /// Its own: ranks may start their persistent collectives in different orders.
+    communicator: Communicator,
     pub(crate) prepare: Prepare,
     tag: c_int,
 }
@@ -137,7 +141,9 @@ impl Requests {
         }
         // SAFETY: the MPI library has stored a handle there.
         let handle = unsafe { handle_at(request, self.flavour) };
-        self.start(process, collective, ours, prepared, Receive { handle, tag, is_persistent: false })
+        let communicator = ours.communicator.clone();
+        let receive = Receive { handle, tag, is_persistent: false };
+        self.start(process, collective, ours, &communicator, prepared, receive)
     }
 
     /// Begins a call whose receive is there.
@@ -146,6 +152,7 @@ impl Requests {
         process: &Process,
         collective: Collective,
         ours: Rc<Ours>,
+        communicator: &Communicator,
         prepared: Prepared,
         receive: Receive,
     ) -> c_int {
@@ -155,7 +162,7 @@ impl Requests {
             // The program may free the datatype as soon as the operation is under way.
             packed.outlive();
         }
-        match ours.communicator.start(call) {
+        match communicator.start(call) {
             Ok(request) => {
                 let outcome = None;
                 let pending = Pending { request, outcome, kept, ours, receive, collective, bytes, since };
@@ -176,6 +183,7 @@ impl Requests {
         &self,
         collective: Collective,
         ours: Rc<Ours>,
+        communicator: Communicator,
         prepare: Prepare,
         request: *mut Word,
     ) -> c_int {
@@ -186,7 +194,8 @@ impl Requests {
         if code == SUCCESS {
             // SAFETY: the MPI library has stored a handle there.
             let handle = unsafe { handle_at(request, self.flavour) };
-            self.persistent.borrow_mut().insert(handle, Rc::new(Persistent { collective, ours, prepare, tag }));
+            let persistent = Persistent { collective, ours, communicator, prepare, tag };
+            self.persistent.borrow_mut().insert(handle, Rc::new(persistent));
             ANY_PERSISTENT.store(true, Ordering::Relaxed);
         }
         code
@@ -195,10 +204,10 @@ impl Requests {
     /// Begins the persistent collective of a handle once more, if it is one; its receive has been started.
     pub(crate) fn start_again(&self, process: &Process, handle: Word) -> c_int {
         let Some(persistent) = self.persistent.borrow().get(&handle).map(Rc::clone) else { return SUCCESS };
-        let Persistent { collective, ours, prepare, tag } = &*persistent;
+        let Persistent { collective, ours, communicator, prepare, tag } = &*persistent;
         let receive = Receive { handle, tag: *tag, is_persistent: true };
         match prepare(process, ours) {
-            Ok(prepared) => self.start(process, *collective, Rc::clone(ours), prepared, receive),
+            Ok(prepared) => self.start(process, *collective, Rc::clone(ours), communicator, prepared, receive),
             Err(_) => {
                 // It could be prepared when it was made.
                 self.complete(receive);
