@@ -134,8 +134,9 @@ fn messages_with_one_tag_keep_their_order() {
 #[test]
 fn messages_overtake_those_that_nobody_has_asked_for() {
     for provider in providers() {
-        for bytes in [8, 4096, 300_000] {
-            let mut world = World::new(&over(&provider), 2);
+        let limit = Config::default().unexpected_bytes;
+        for (bytes, unexpected_bytes) in [(8, limit), (4096, limit), (300_000, limit), (300_000, 1 << 20)] {
+            let mut world = World::new(&Config { unexpected_bytes, ..over(&provider) }, 2);
             let data: Vec<_> = (0..100).map(|number| pattern(number, bytes)).collect();
             let mut into = vec![vec![0; bytes]; data.len()];
             let sends: Vec<_> = data

@@ -96,7 +96,7 @@ impl OfiTransport {
         if self.endpoint.is_none() || !self.ready.is_empty() {
             return Ok(());
         }
-        let barred = self.receiving > 0 && self.unexpected.may_look();
+        let barred = self.receiving > 0 && self.unexpected.can_look();
         let limit = limit.min(if barred { WATCHFUL_NAP } else { LONGEST_NAP });
         // Waiting counts in milliseconds.
         if self.queue.waits() && limit >= Duration::from_millis(1) {

@@ -22,7 +22,7 @@ impl OfiTransport {
             && self.unexpected.due(idle)
             && let Some(peer) = self.next_to_look_at()
         {
-            self.unexpected.look_at = Some(peer);
+            self.look(peer)?;
             self.take_unexpected()?;
         }
         // Peers that have left before this rank need no more of its sends.
@@ -44,7 +44,7 @@ impl OfiTransport {
     pub(super) fn take_unexpected(&mut self) -> Result<()> {
         for _ in 0..TAKEN_IN_A_ROW {
             match self.unexpected.look_at.take() {
-                Some(peer) if self.unexpected.may_look() => self.look(peer)?,
+                Some(peer) if self.unexpected.may_go_on() => self.look(peer)?,
                 _ if self.unexpected.looking_at.is_some() && self.read_queue()? > 0 => {}
                 _ => break,
             }

@@ -22,6 +22,7 @@ pub(super) struct Kept {
 pub(super) struct Unexpected {
     kept: HashMap<(usize, u64), VecDeque<Kept>>,
     bytes: usize,
+    /// That many are taken without pause.
     limit: usize,
     /// Whether the provider needs this, and can do it.
     pub(super) enabled: bool,
@@ -69,16 +70,22 @@ impl Unexpected {
 
     /// Nothing has completed for `idle`: whether it is time to look.
     pub(super) fn due(&mut self, idle: Duration) -> bool {
-        let due = idle >= PATIENCE && self.may_look() && self.last.is_none_or(|last| last.elapsed() >= PATIENCE);
+        let due = idle >= PATIENCE && self.can_look() && self.last.is_none_or(|last| last.elapsed() >= PATIENCE);
         if due {
             self.last = Some(Instant::now());
         }
         due
     }
 
-    /// Whether no look is under way, and there is room.
-    pub(super) fn may_look(&self) -> bool {
-        self.enabled && self.looking_at.is_none() && self.bytes < self.limit
+    /// Whether no look is under way.
+    pub(super) fn can_look(&self) -> bool {
+        self.enabled && self.looking_at.is_none()
+    }
+
+    /// Whether to look again at once. Beyond the limit it is one look a stall: the message that is waited for may be behind
+    /// all others.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.can_look() && self.bytes < self.limit
     }
 
     pub(super) fn keep(&mut self, peer: usize, tag: u64, kept: Kept) {
