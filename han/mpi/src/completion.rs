@@ -103,6 +103,24 @@ fn testall(count: c_int, requests: Requests, flag: Number, statuses: Status) -> 
     tested(count, requests, flag, test, |tested, _| tested.several(0..count, statuses))
 }
 
+/// Of so many requests one is looked at in each poll, on average: a look at all for each that completes takes too long.
+const LOOKED_AT: usize = 64;
+
+fn wait_for_all(count: c_int, requests: Requests, statuses: Status) -> c_int {
+    let polls_a_look = 1 + usize::try_from(count).unwrap_or(0) / LOOKED_AT;
+    let mut polls = 0;
+    until(|flag| {
+        polls += 1;
+        if polls < polls_a_look && request::any() {
+            // SAFETY: `until` has room for the flag.
+            unsafe { flag.write(0) };
+            return SUCCESS;
+        }
+        polls = 0;
+        testall(count, requests, flag, statuses)
+    })
+}
+
 fn testany(count: c_int, requests: Requests, index: Number, flag: Number, status: Status) -> c_int {
     let real = theirs!(c"PMPI_Testany", TestanyFn);
     // SAFETY: as above.
@@ -153,7 +171,7 @@ export! {
 
     fn MPI_Waitall, PMPI_Waitall(count: c_int, requests: Requests, statuses: Status) {
         if request::any() {
-            return until(|flag| testall(count, requests, flag, statuses));
+            return wait_for_all(count, requests, statuses);
         }
         let real = theirs!(c"PMPI_Waitall", WaitallFn);
         // SAFETY: as above.
