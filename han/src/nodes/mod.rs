@@ -4,6 +4,7 @@
 //! ranks of the node, which have two, one towards leaders and one from them, so that these never wait for each other; and
 //! the leaders on each rail. What a task needs is all that it waits for.
 
+mod flat;
 mod groups;
 mod kept;
 mod pipeline;
@@ -16,7 +17,6 @@ use std::rc::Rc;
 
 use net_fabric::{Announced, FabricComm};
 use reduce_kernels::{Lender, Pieces};
-use shm_core::memory::Lent;
 use shm_core::{Call, Owned, OwnedCall, Ticket};
 
 use crate::Element;
@@ -26,6 +26,7 @@ use crate::select::form::Form;
 use crate::select::module_name;
 use crate::task::Layout;
 use crate::trace::Trace;
+use flat::{Flat, Flats};
 use groups::Groups;
 pub(crate) use groups::{OfNode, numbers};
 use kept::{Kept, Prepared};
@@ -39,26 +40,16 @@ pub(crate) struct Nodes {
     layout: Layout,
     kept: Kept,
     lender: Lender,
-    /// Of the operations behind the first `begun - queue.len()`, which have completed; `None` for those that have.
-    queue: VecDeque<Option<Entry>>,
+    /// Operations begun so far, which are their numbers. Those that have not completed are in one of the two that follow, in
+    /// their order.
     begun: u64,
+    flats: Flats,
+    running: VecDeque<Running>,
     flights: Flights,
     /// When tasks have completed, while somebody wants to know.
     marks: Option<Vec<timed::Mark>>,
     /// Tells this communicator's operations from others'.
     identity: Rc<()>,
-}
-
-/// An operation under way.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // there are few, and they are moved once
-enum Entry {
-    /// All ranks do it through the network, to which the vectors are lent if the caller does not wait.
-    Flat {
-        ticket: Ticket,
-        _lent: Option<Lent>,
-    },
-    Tasks(Running),
 }
 
 impl Nodes {
@@ -75,8 +66,9 @@ impl Nodes {
             layout,
             kept: Kept::default(),
             lender: Lender::default(),
-            queue: VecDeque::new(),
             begun: 0,
+            flats: Flats::default(),
+            running: VecDeque::new(),
             marks: None,
             identity: Rc::default(),
         })
@@ -93,14 +85,14 @@ impl Nodes {
         call.check(rank, self.groups.flat.size())?;
         let announced = context.noted(self.groups.announce(call.signature()))?;
         let prepared = self.prepare(call, context);
-        if prepared.choice.form == Form::Flat && self.queue.is_empty() {
+        if prepared.choice.form == Form::Flat && !self.is_busy() {
             let outcome = self.groups.flat.run(announced, call, &prepared.choice.inter, || context.idle());
             return context.noted(outcome);
         }
         let mut lender = mem::take(&mut self.lender);
         let outcome = lender.lend(call, rank, prepared.plan.scratch_bytes, |pieces| {
             let at_work = Unwinding(self);
-            if prepared.is_short && at_work.0.queue.is_empty() && at_work.0.marks.is_none() {
+            if prepared.is_short && !at_work.0.is_busy() && at_work.0.marks.is_none() {
                 let outcome = short::run(&mut at_work.0.groups, announced, &prepared, pieces, context);
                 return outcome.map_err(|error| at_work.0.fail(error, context));
             }
@@ -141,7 +133,7 @@ impl Nodes {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        !self.queue.is_empty()
+        !self.flats.is_empty() || !self.running.is_empty()
     }
 
     /// Goes on with what was begun.
@@ -169,8 +161,9 @@ impl Nodes {
 
     /// Waits for all operations that were begun.
     pub(crate) fn wait_all(&mut self, context: &Inner) -> Result<()> {
-        let first = self.begun - self.queue.len() as u64;
-        (first + 1..=self.begun).try_for_each(|number| self.wait(Ticket(number), context))
+        let oldest = self.running.front().map(|running| running.number);
+        let oldest = oldest.into_iter().chain(self.flats.oldest()).min().unwrap_or(self.begun);
+        (oldest..=self.begun).try_for_each(|number| self.wait(Ticket(number), context))
     }
 
     /// What this is, and what is chosen for a few calls.
@@ -219,31 +212,24 @@ impl Nodes {
         context: &Inner,
     ) -> Result<Ticket> {
         let to_network = own.as_ref().map(|own| context.job.lend(&own.entire(), self.groups.flat.rank()));
-        let entry = match (prepared.choice.form, own.as_ref().or(lent)) {
-            (Form::Flat, Some(pieces)) => {
-                let begun = self.groups.flat.start(announced, pieces.entire(), &prepared.choice.inter);
-                let ticket = begun.map_err(|error| self.fail(error.into(), context))?;
-                Entry::Flat { ticket, _lent: to_network }
-            }
-            _ => {
-                let name = context.trace().and_then(Trace::begun);
-                Entry::Tasks(Running::new(announced, prepared, own, to_network, name))
-            }
-        };
-        self.queue.push_back(Some(entry));
         self.begun += 1;
+        let number = self.begun;
+        if prepared.choice.form == Form::Flat {
+            self.flats.push(Flat { number, announced, prepared, pieces: own, _lent: to_network });
+            let begun = self.flats.begin_what_can(&mut self.groups.flat, lent);
+            begun.map_err(|error| self.fail(error, context))?;
+        } else {
+            let name = context.trace().and_then(Trace::begun);
+            self.running.push_back(Running::new(number, announced, prepared, own, to_network, name));
+        }
         self.advance(lent, context)?;
-        Ok(Ticket(self.begun))
+        Ok(Ticket(number))
     }
 
     /// True if the operation of `ticket` is known to have completed.
     pub(crate) fn has_completed(&self, ticket: Ticket) -> bool {
-        let first = self.begun - self.queue.len() as u64;
-        match ticket.0.checked_sub(first + 1).map(usize::try_from) {
-            None => true,
-            Some(Ok(place)) => self.queue.get(place).is_some_and(Option::is_none),
-            Some(Err(_)) => false,
-        }
+        let number = ticket.0;
+        number <= self.begun && !self.flats.has(number) && pipeline::place(&self.running, number).is_none()
     }
 
     /// After an error: lets all ranks know, and gives up what is under way.
@@ -263,11 +249,8 @@ impl Nodes {
     /// Ends what is under way. Operations that have not completed never will; the job has ended.
     fn give_up(&mut self, why: &str) {
         self.groups.give_up(why);
-        for entry in self.queue.iter_mut().flatten() {
-            if let Entry::Tasks(running) = entry {
-                running.give_up();
-            }
-        }
+        self.flats.give_up();
+        self.running.iter_mut().for_each(Running::give_up);
     }
 }
 

@@ -9,10 +9,10 @@ use reduce_kernels::Pieces;
 use shm_core::memory::Lent;
 use shm_core::{Call, Collective, LocalComm, Rest, Ticket};
 
+use super::Nodes;
 use super::groups::misplaced;
 use super::kept::Prepared;
 use super::timed::Mark;
-use super::{Entry, Nodes};
 use crate::context::Inner;
 use crate::error::{Error, Result};
 use crate::task::{Kind, SENDING, Stream, Task, WINDOW};
@@ -37,6 +37,7 @@ enum State {
 /// An operation that is carried out task by task.
 #[derive(Debug)]
 pub(super) struct Running {
+    pub(super) number: u64,
     announced: Announced,
     prepared: Rc<Prepared>,
     /// `None` where its pieces are lent.
@@ -54,6 +55,7 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(
+        number: u64,
         announced: Announced,
         prepared: Rc<Prepared>,
         pieces: Option<Pieces>,
@@ -62,7 +64,7 @@ impl Running {
     ) -> Self {
         let (streams, tasks) = (prepared.plan.streams.len(), prepared.plan.tasks.len());
         let (begun, states) = (vec![0; streams], vec![State::Open; tasks]);
-        Self { announced, pieces, _lent: lent, begun, states, left: tasks, name, prepared }
+        Self { number, announced, pieces, _lent: lent, begun, states, left: tasks, name, prepared }
     }
 
     pub(super) fn give_up(&mut self) {
@@ -79,6 +81,12 @@ impl Running {
     }
 }
 
+/// The place of operation `number` among those that have not completed, if it has not.
+#[inline]
+pub(super) fn place(running: &VecDeque<Running>, number: u64) -> Option<usize> {
+    running.binary_search_by_key(&number, |running| running.number).ok()
+}
+
 /// A task that was begun.
 #[derive(Debug)]
 struct Flight {
@@ -90,13 +98,6 @@ struct Flight {
     has_result: bool,
     /// In a trace.
     traced: Option<Open>,
-}
-
-impl Flight {
-    /// The place of its operation in a queue behind `first` operations.
-    fn place_behind(&self, first: u64) -> usize {
-        usize::try_from(self.operation - first - 1).unwrap_or(usize::MAX)
-    }
 }
 
 /// The tasks that were begun and have not completed, by stream.
@@ -185,7 +186,7 @@ impl Nodes {
     /// Lets everything go on as far as it can. True if anything has moved. `lent`: the pieces of the operation that was
     /// lent them, if there is one.
     pub(super) fn advance(&mut self, lent: Option<&Pieces>, context: &Inner) -> Result<bool> {
-        if self.queue.is_empty() {
+        if !self.is_busy() {
             return Ok(false);
         }
         // After an error nothing goes on.
@@ -196,30 +197,21 @@ impl Nodes {
     fn try_advance(&mut self, lent: Option<&Pieces>, trace: Option<&Trace>) -> Result<bool> {
         let mut moved = self.groups.flat.link().progress()?;
         loop {
-            let begun = self.begin_what_can(lent, trace)?;
-            let completed = self.collect(trace)?;
-            if !begun && !completed {
-                break;
+            let Self { groups, flats, .. } = self;
+            let flats = flats.begin_what_can(&mut groups.flat, lent)? | flats.collect(&mut groups.flat)?;
+            if !(flats | self.begin_what_can(lent, trace)? | self.collect(trace)?) {
+                return Ok(moved);
             }
             moved = true;
         }
-        while self.queue.front().is_some_and(Option::is_none) {
-            self.queue.pop_front();
-        }
-        Ok(moved)
     }
 
     fn begin_what_can(&mut self, lent: Option<&Pieces>, trace: Option<&Trace>) -> Result<bool> {
-        let Self { groups, queue, flights, begun, .. } = self;
-        let first = *begun - queue.len() as u64;
+        let Self { groups, running, flights, .. } = self;
         let mut any = false;
         flights.lanes.iter_mut().for_each(|lane| lane.is_taken = false);
-        let operations = queue.iter_mut().enumerate();
-        let operations = operations.filter_map(|(at, entry)| match entry {
-            Some(Entry::Tasks(running)) => Some((first + at as u64 + 1, running)),
-            _ => None,
-        });
-        for (operation, running) in operations.take(MOST_ACTIVE) {
+        for running in running.iter_mut().take(MOST_ACTIVE) {
+            let operation = running.number;
             for number in 0..running.begun.len() {
                 let stream = running.prepared.plan.streams[number].0;
                 let place = flights.place(stream)?;
@@ -249,35 +241,34 @@ impl Nodes {
 
     /// Notes which tasks and operations have completed.
     fn collect(&mut self, trace: Option<&Trace>) -> Result<bool> {
-        let Self { groups, queue, flights, begun, marks, .. } = self;
-        let first = *begun - queue.len() as u64;
+        let Self { groups, running, flights, marks, .. } = self;
         let mut any = false;
         for Lane { stream, flights, .. } in &mut flights.lanes {
             if flights.is_empty() {
                 continue;
             }
-            let mut note = |flight: &mut Flight, queue: &mut VecDeque<Option<Entry>>| {
+            let mut note = |flight: &mut Flight, queue: &mut VecDeque<Running>| {
                 any = true;
                 trace_end(trace, flight.traced.take());
                 if let Some(marks) = marks {
                     marks.push(Mark::now(flight.operation, flight.task));
                 }
-                let Some(entry) = queue.get_mut(flight.place_behind(first)) else { return };
-                if let Some(Entry::Tasks(running)) = entry {
-                    running.states[flight.task] = State::Done;
-                    running.left -= 1;
-                    if running.left == 0 {
-                        *entry = None;
-                    }
+                let Some(place) = place(queue, flight.operation) else { return };
+                let running = &mut queue[place];
+                running.states[flight.task] = State::Done;
+                running.left -= 1;
+                if running.left == 0 {
+                    queue.remove(place);
                 }
             };
             if let Some(local) = groups.local(*stream) {
                 local.progress()?;
                 while let Some(mut flight) = flights.pop_front_if(|flight| local.has_completed(flight.ticket)) {
-                    note(&mut flight, queue);
+                    note(&mut flight, running);
                     if let (Some(_), Some(next)) = (trace, flights.front_mut())
-                        && let Some(Some(Entry::Tasks(running))) = queue.get(next.place_behind(first))
+                        && let Some(place) = place(running, next.operation)
                     {
+                        let running = &running[place];
                         next.traced = trace_begin(trace, running.name, &running.prepared, next.task);
                     }
                 }
@@ -286,26 +277,18 @@ impl Nodes {
                 let mut has_results = false;
                 flights.retain_mut(|flight| {
                     if fabric.has_completed(flight.ticket) {
-                        note(flight, queue);
+                        note(flight, running);
                         return false;
                     }
                     if !flight.has_result && fabric.has_result(flight.ticket) {
                         (flight.has_result, has_results) = (true, true);
-                        if let Some(Some(Entry::Tasks(running))) = queue.get_mut(flight.place_behind(first)) {
-                            running.states[flight.task] = State::HasResult;
+                        if let Some(place) = place(running, flight.operation) {
+                            running[place].states[flight.task] = State::HasResult;
                         }
                     }
                     true
                 });
                 any |= has_results;
-            }
-        }
-        // It notes completions by itself, too, when it begins something: whether it is busy does not tell.
-        groups.flat.note_completed()?;
-        for entry in queue.iter_mut() {
-            if matches!(entry, Some(Entry::Flat { ticket, .. }) if groups.flat.has_completed(*ticket)) {
-                *entry = None;
-                any = true;
             }
         }
         Ok(any)

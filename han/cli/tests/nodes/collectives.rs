@@ -37,6 +37,12 @@ fn ranks_on_virtual_nodes_agree_with_the_model() {
 }
 
 #[test]
+fn any_number_of_operations_may_be_under_way() {
+    check("very-many", ["2", "2"], None, "");
+    check("very-many", ["3", "2"], None, "");
+}
+
+#[test]
 fn so_they_do_whatever_is_set() {
     for set in [
         "inter_algorithm=ring,inter_policy=wait_all",

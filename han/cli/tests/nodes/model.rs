@@ -152,6 +152,29 @@ fn outstanding(one: &Communicator, other: &Communicator) -> Result<()> {
     barrier.wait()
 }
 
+/// The role: more operations under way than the network has places for messages of; none completes before the last is begun.
+pub(crate) fn very_many() -> Result<()> {
+    let context = Context::init()?;
+    let (world, gate) = (context.world(), context.world().dup()?);
+    let last = world.size() - 1;
+    if world.rank() == last {
+        gate.bcast(&mut [0_u8], 0)?;
+    }
+    let mut requests = Vec::new();
+    for number in 0..70_000_u32 {
+        requests.push(world.iallreduce(vec![number], Operator::Sum)?);
+    }
+    if world.rank() != last {
+        gate.bcast(&mut [0_u8], 0)?;
+    }
+    let size = u32::try_from(world.size()).unwrap();
+    for (sum, number) in wait_all(requests)?.into_iter().zip(0..) {
+        assert_eq!(sum, [number * size]);
+    }
+    println!("rank {} has checked everything on {} nodes", world.rank(), context.node_count());
+    context.finalize()
+}
+
 /// Memory of the node's own kind works as any other.
 fn shared_memory(comm: &Communicator) -> Result<()> {
     let mut block = comm.alloc::<i64>(9000)?;

@@ -33,6 +33,7 @@ fn play_a_role() {
         ["model"] => crate::model::rank(&crate::model::COUNTS),
         ["short-model"] => crate::model::rank(&[7, 1025]),
         ["in-order"] => crate::model::in_order(),
+        ["very-many"] => crate::model::very_many(),
         ["counted"] => crate::counted::rank(),
         ["stream"] => crate::faults::stream(),
         ["late"] => crate::faults::late(),
