@@ -118,7 +118,7 @@ const char *han_strerror(int error);
 
 /*
  * The full sentence about the last call on this thread that failed; empty if none did. Never NULL;
- * valid until the next failing call on this thread.
+ * valid until two more calls on this thread have failed.
  */
 const char *han_last_error_message(void);
 
@@ -149,9 +149,9 @@ int han_init_oob(int rank, int size, han_allgather_function allgather, void *ctx
 int han_initialized(int *flag);
 
 /*
- * Ends han; collective over the world. Requests must have been completed and persistent ones freed.
- * Communicators, operators and memory of han_malloc that still exist are freed, registered memory becomes
- * private. A process that exits without it counts as dead, and its peers receive HAN_ERR_PEER_DIED.
+ * Ends han; collective over the world. Requests that were started must have been completed.
+ * Persistent requests, communicators, operators and memory of han_malloc that still exist are freed, registered
+ * memory becomes private. A process that exits without it counts as dead, and its peers receive HAN_ERR_PEER_DIED.
  */
 int han_finalize(void);
 

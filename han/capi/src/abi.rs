@@ -70,6 +70,9 @@ impl<H> Array<H> {
         if self.0.is_null() && count > 0 {
             return Err(null(Code::Arg, name));
         }
+        if count == usize::MAX {
+            return Err(Failure::new(Code::Count, "count is negative"));
+        }
         if count > isize::MAX as usize / size_of::<H>() {
             let message = format!("{count} handles do not fit into the address space");
             return Err(Failure::new(Code::Count, message));

@@ -112,21 +112,25 @@ fn code_of(error: &han::Error) -> Code {
 }
 
 thread_local! {
-    /// Never dropped, so that it is there when a thread is being torn down and in handlers of `atexit`: a thread that has
-    /// failed leaves one message behind.
-    static LAST_MESSAGE: RefCell<ManuallyDrop<Option<CString>>> = const { RefCell::new(ManuallyDrop::new(None)) };
+    /// The last message, and the one before it: a program may ask for the message and fail in one expression, in either order.
+    ///
+    /// Never dropped, so that they are there when a thread is being torn down and in handlers of `atexit`.
+    static MESSAGES: RefCell<ManuallyDrop<[Option<CString>; 2]>> = const { RefCell::new(ManuallyDrop::new([None, None])) };
 }
 
 /// Keeps the failure's sentence for `han_last_error_message` and gives the code to return.
 pub(crate) fn report(function: &str, failure: &Failure) -> c_int {
     let text = format!("{function}: {}", failure.message).replace('\0', " ");
-    LAST_MESSAGE.with_borrow_mut(|last| **last = CString::new(text).ok());
+    MESSAGES.with_borrow_mut(|messages| {
+        messages.swap(0, 1);
+        messages[0] = CString::new(text).ok();
+    });
     failure.code as c_int
 }
 
 /// The last failure's sentence on this thread, for Fortran and for messages of this crate.
 pub(crate) fn last_message() -> String {
-    let text = LAST_MESSAGE.with_borrow(|last| last.as_ref().map(|text| text.to_string_lossy().into_owned()));
+    let text = MESSAGES.with_borrow(|messages| messages[0].as_ref().map(|text| text.to_string_lossy().into_owned()));
     text.unwrap_or_default()
 }
 
@@ -146,6 +150,6 @@ pub extern "C" fn han_strerror(error: c_int) -> *const c_char {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn han_last_error_message() -> *const c_char {
-    // The pointer outlives the borrow because only `report`, on this thread, replaces the text.
-    LAST_MESSAGE.with_borrow(|last| last.as_ref().map_or(c"".as_ptr(), |text| text.as_ptr()))
+    // The pointer outlives the borrow because only `report`, on this thread, replaces texts.
+    MESSAGES.with_borrow(|messages| messages[0].as_ref().map_or(c"".as_ptr(), |text| text.as_ptr()))
 }

@@ -54,7 +54,7 @@ fn nothing_in_flight(process: &Process) -> Outcome {
     if active == 0 {
         return Ok(());
     }
-    let message = format!("{active} requests are active; complete them by han_waitall first");
+    let message = format!("requests are active ({active}); complete them by han_waitall first");
     Err(Failure::new(Code::Request, message))
 }
 

@@ -22,6 +22,9 @@ impl Process {
         if bytes == 0 {
             return Ok(ptr::null_mut());
         }
+        if bytes == usize::MAX {
+            return Err(Failure::new(Code::Count, "the number of bytes is negative"));
+        }
         let block = self.context.job().allocate(bytes, false).map_err(han::Error::from)?;
         let pointer = block.pointer();
         self.memory.live.insert(pointer.addr(), block);

@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::segment::layout::{PAGE, REGIONS, whole_pages};
 use crate::sys::map::SharedMap;
+use crate::sys::pages;
 
 use super::peers::place_of;
 use super::ranges::Ranges;
@@ -135,6 +136,11 @@ impl Regions {
         if let Some(block) = self.regions.iter_mut().find_map(fits) {
             self.live_bytes += bytes;
             return Ok(block);
+        }
+        // The kernel gives a file any length, and ends who touches more of it than there is.
+        let machine_bytes = pages::machine_bytes();
+        if bytes as u64 > machine_bytes {
+            return Err(Error::NoMemory { bytes, reason: format!("this machine has {machine_bytes}") });
         }
         let next_bytes = self.live_bytes.next_power_of_two().max(FIRST_BYTES);
         let mut region_bytes = if bytes > next_bytes / 2 { whole_pages(bytes) } else { next_bytes };

@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::sysinfo::sysinfo;
 
 use super::map;
 use super::maps::{self, Mapping};
@@ -31,6 +32,12 @@ const PAGES_AT_A_TIME: usize = 512;
 pub fn page_bytes() -> usize {
     // SAFETY: sysconf reads no memory of this process.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Bytes of memory and swap of this machine; the most that there can be where the system does not tell.
+#[must_use]
+pub fn machine_bytes() -> u64 {
+    sysinfo().map_or(u64::MAX, |seen| seen.ram_total().saturating_add(seen.swap_total()))
 }
 
 /// Threads of this process; 0 where the system does not tell.

@@ -29,6 +29,9 @@ static void allocated(void) {
     void *send, *recv, *small[100];
     OK(han_malloc(COUNT * sizeof(double), &send));
     OK(han_malloc(COUNT * sizeof(double), &recv));
+    void *none = send;
+    EXPECT(HAN_ERR_NO_MEMORY, han_malloc((size_t)1 << 46, &none));
+    CHECK(strstr(han_last_error_message(), "this machine has") != NULL);
     for (int k = 0; k < 100; k++) {
         OK(han_malloc(1 + k, &small[k]));
         CHECK((uintptr_t)small[k] % 128 == 0);
