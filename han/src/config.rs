@@ -97,6 +97,39 @@ impl ChoosesBy {
     }
 }
 
+/// A setting as people see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What `HAN_SET` calls it, or an error that is about it.
+    pub key: &'static str,
+    /// Its value, as it would be set.
+    pub value: String,
+    /// The variable that has set it, or `default`.
+    pub origin: String,
+    /// The variable that sets it.
+    pub variable: &'static str,
+    /// What it means, and which values it takes.
+    pub meaning: &'static str,
+}
+
+/// Key, variable and meaning of what is not set by `HAN_SET`.
+const VARIABLES: &[(&str, &str, &str)] = &[
+    ("log", "HAN_LOG", "how much is said on standard error: error, warn, info or debug"),
+    (
+        "watchdog_s",
+        "HAN_WATCHDOG",
+        "seconds of waiting after which a rank says who is missing; 0 is never; with HAN_LOG=error only if it is set",
+    ),
+    (
+        "reproducible",
+        "HAN_REPRODUCIBLE",
+        "1: bit-identical results for any algorithm and placement, but for 16-bit floats over nodes and the bits of NaNs",
+    ),
+    ("providers", "HAN_PROVIDER", "providers of libfabric that may be taken between nodes, the best first"),
+    ("trace", "HAN_TRACE", "the file that tells what every rank had under way, and when"),
+    ("tuning", "HAN_TUNING", "the file of measured choices that `han tune` has written"),
+];
+
 /// Name and meaning of the keys of `HAN_SET` that belong to neither level.
 const OWN_KEYS: &[(&str, &str)] = &[(TRACE_SPANS, "most spans that a rank keeps for HAN_TRACE: a number from 1 on")];
 const TRACE_SPANS: &str = "trace_spans";
@@ -243,26 +276,32 @@ impl Config {
         self.origins.push((key.to_owned(), origin.to_owned()));
     }
 
-    /// Every setting as `(key, value, origin)`; the origin is a variable's name or `default`.
+    /// Every setting.
     #[must_use]
-    pub fn entries(&self) -> Vec<(&'static str, String, String)> {
-        let settings = &self.settings;
-        let mut entries = vec![
-            ("log", self.log.name().to_owned()),
-            ("watchdog_s", settings.watchdog_s.to_string()),
-            ("reproducible", u8::from(settings.reproducible).to_string()),
-        ];
-        let providers = if self.providers.is_empty() { "auto".to_owned() } else { self.providers.join(",") };
-        entries.push(("providers", providers));
-        entries.push(("trace", self.trace.as_ref().map_or("off".to_owned(), |path| path.display().to_string())));
-        let tuning = self.tuning.as_ref().map_or_else(|| "none".to_owned(), |source| source.identity());
-        entries.push(("tuning", tuning));
-        entries.extend(KEYS.iter().map(|(key, _)| (*key, settings.get(key).unwrap_or_default())));
-        entries.extend(select::KEYS.iter().map(|(key, _)| (*key, self.inter.get(key).unwrap_or_default())));
-        entries.push((TRACE_SPANS, self.trace_spans.to_string()));
-        let origin = |key: &str| self.origins.iter().find(|(known, _)| known == key).map(|(_, origin)| origin.clone());
-        let with_origin = |(key, value)| (key, value, origin(key).unwrap_or_else(|| "default".to_owned()));
-        entries.into_iter().map(with_origin).collect()
+    pub fn entries(&self) -> Vec<Entry> {
+        let of_variables = VARIABLES.iter().map(|&(key, variable, meaning)| (key, variable, meaning));
+        let keys = KEYS.iter().chain(select::KEYS).chain(OWN_KEYS);
+        let all = of_variables.chain(keys.map(|&(key, meaning)| (key, "HAN_SET", meaning)));
+        let entry = |(key, variable, meaning)| {
+            let origin = self.origins.iter().find(|(known, _)| known == key).map(|(_, origin)| origin.clone());
+            let origin = origin.unwrap_or_else(|| "default".to_owned());
+            Entry { key, value: self.get(key), origin, variable, meaning }
+        };
+        all.map(entry).collect()
+    }
+
+    fn get(&self, key: &str) -> String {
+        match key {
+            "log" => self.log.name().to_owned(),
+            "watchdog_s" => self.settings.watchdog_s.to_string(),
+            "reproducible" => u8::from(self.settings.reproducible).to_string(),
+            "providers" if self.providers.is_empty() => "auto".to_owned(),
+            "providers" => self.providers.join(","),
+            "trace" => self.trace.as_ref().map_or("off".to_owned(), |path| path.display().to_string()),
+            "tuning" => self.tuning.as_ref().map_or_else(|| "none".to_owned(), |source| source.identity()),
+            TRACE_SPANS => self.trace_spans.to_string(),
+            _ => self.settings.get(key).or_else(|| self.inter.get(key)).unwrap_or_default(),
+        }
     }
 }
 
@@ -299,10 +338,11 @@ mod tests {
             assert_eq!((config.settings.methods.to_string().as_str(), config.settings.spins), ("cma+cico", Some(7)));
         }
         let entries = config.entries();
-        let entry = |key: &str| entries.iter().find(|(known, ..)| *known == key).unwrap().clone();
-        assert_eq!(entry("watchdog_s"), ("watchdog_s", "2.5".into(), "HAN_WATCHDOG".into()));
-        assert_eq!(entry("chunk_bytes").2, "HAN_SET");
-        assert_eq!(entry("log"), ("log", "warn".into(), "default".into()));
+        let entry = |key: &str| entries.iter().find(|entry| entry.key == key).unwrap();
+        assert_eq!((&*entry("watchdog_s").value, &*entry("watchdog_s").origin), ("2.5", "HAN_WATCHDOG"));
+        assert_eq!((&*entry("chunk_bytes").value, &*entry("chunk_bytes").origin), ("8192", "HAN_SET"));
+        assert_eq!((&*entry("log").value, &*entry("log").origin), ("warn", "default"));
+        assert!(entries.iter().all(|entry| !entry.value.is_empty() && !entry.meaning.is_empty()), "{entries:?}");
     }
 
     #[test]

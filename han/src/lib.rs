@@ -38,7 +38,7 @@ pub mod trace;
 pub mod tune;
 
 pub use communicator::Communicator;
-pub use config::{Config, LogLevel};
+pub use config::{Config, Entry, LogLevel};
 pub use context::Context;
 pub use error::{Error, Result};
 pub use nodes::TaskEnd;

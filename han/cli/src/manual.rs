@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use han::{Config, Entry};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -19,20 +20,12 @@ pub(crate) struct Args {
     folder: PathBuf,
 }
 
-/// What the variables mean, in a line each; `han info` lists the values and the keys of `HAN_SET`.
-const ENVIRONMENT: [(&str, &str); 9] = [
-    ("HAN_LOG", "error, warn (the default), info or debug: how much is said on standard error"),
-    (
-        "HAN_WATCHDOG",
-        "seconds of waiting after which a rank says who is missing (30 by default; 0 is never; with HAN_LOG=error only if it is set)",
-    ),
-    ("HAN_REPRODUCIBLE", "1: results do not depend on the algorithm either"),
-    ("HAN_SET", "key=value,...: settings; `han info` lists the keys"),
-    ("HAN_PROVIDER", "the providers of libfabric that may be taken between nodes, the best first"),
-    ("HAN_TRACE", "the file that tells what every rank had under way, and when"),
+/// What the variables mean that are not part of a configuration, in a line each.
+const VARIABLES: [(&str, &str); 4] = [
+    ("HAN_SET", "key=value,...: settings, which follow"),
     ("HAN_RENDEZVOUS", "HOST:PORT where ranks without a launcher meet, each with HAN_RANK and HAN_SIZE set"),
+    ("HAN_RENDEZVOUS_TIMEOUT", "seconds that they wait there for each other, 120 by default"),
     ("HAN_SECRET_FILE", "the file with the secret that these ranks share; or HAN_SECRET, its text"),
-    ("HAN_TUNING", "the file of measured choices that `han tune` has written"),
 ];
 
 pub(crate) fn main(args: &Args, command: Command) -> Result<ExitCode, Box<dyn Error>> {
@@ -73,8 +66,15 @@ fn page(command: &Command, name: &str, args: &Args, others: &[String]) -> io::Re
 
     let mut end = Roff::new();
     end.control("SH", ["ENVIRONMENT"]);
-    for (variable, meaning) in ENVIRONMENT {
+    let entries = Config::default().entries();
+    let (keys, variables): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| entry.variable == "HAN_SET");
+    let variables = variables.into_iter().map(|entry| (entry.variable, entry.meaning));
+    for (variable, meaning) in variables.chain(VARIABLES) {
         end.control("TP", []).text([bold(variable)]).text([roman(meaning)]);
+    }
+    end.control("SH", ["SETTINGS"]);
+    for Entry { key, meaning, .. } in keys {
+        end.control("TP", []).text([bold(*key)]).text([roman(*meaning)]);
     }
     end.control("SH", ["SEE ALSO"]);
     let pages = others.iter().map(|other| format!("{other}(1)")).chain([String::from("libhan(3)")]);

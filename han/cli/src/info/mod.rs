@@ -11,7 +11,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
-use han::{Config, LogLevel};
+use han::{Config, Entry, LogLevel};
 use reduce_kernels::{Datatype, Isa, Operator, kernel, table};
 use serde::Serialize;
 
@@ -86,9 +86,11 @@ struct KernelUse {
 /// One line of the configuration.
 #[derive(Serialize)]
 struct Setting {
-    key: String,
+    key: &'static str,
     value: String,
     origin: String,
+    variable: &'static str,
+    meaning: &'static str,
 }
 
 impl Info {
@@ -130,13 +132,22 @@ impl Info {
             Some(error) => writeln!(out, "none: {error}")?,
             None => writeln!(out, "{}", providers::table(&self.providers))?,
         }
-        writeln!(out, "\nConfiguration (HAN_SET=key=value,... or `han bench --set key=value`):")?;
-        let mut settings = plain_table(&["key", "value", "from"]);
-        for setting in &self.configuration {
-            settings.add_row([&setting.key, &setting.value, &setting.origin]);
-        }
-        Ok(writeln!(out, "{settings}")?)
+        let (of_keys, of_variables): (Vec<_>, Vec<_>) =
+            self.configuration.iter().partition(|setting| setting.variable == "HAN_SET");
+        let variables = of_variables.into_iter().map(|setting| (setting.variable, setting));
+        writeln!(out, "\nConfiguration by variables:\n{}", settings_table("variable", variables))?;
+        let keys = of_keys.into_iter().map(|setting| (setting.key, setting));
+        writeln!(out, "\nConfiguration by HAN_SET=key=value,... or `han bench --set key=value`:")?;
+        Ok(writeln!(out, "{}", settings_table("key", keys))?)
     }
+}
+
+fn settings_table<'a>(name: &str, settings: impl Iterator<Item = (&'static str, &'a Setting)>) -> Table {
+    let mut table = plain_table(&[name, "value", "from", "meaning"]);
+    for (name, Setting { value, origin, meaning, .. }) in settings {
+        table.add_row([name, value, origin, meaning]);
+    }
+    table
 }
 
 /// Says which variables of the environment have no effect because of their names, as rank 0 of a job does.
@@ -147,7 +158,7 @@ pub(crate) fn tell_misspelled(config: &Config) {
 }
 
 fn configuration(config: &Config) -> Vec<Setting> {
-    let setting = |(key, value, origin): (&str, String, String)| Setting { key: key.to_owned(), value, origin };
+    let setting = |Entry { key, value, origin, variable, meaning }| Setting { key, value, origin, variable, meaning };
     config.entries().into_iter().map(setting).collect()
 }
 
