@@ -13,6 +13,9 @@ SOVERSION := $(firstword $(subst ., ,$(VERSION)))
 
 PREFIX ?= /usr/local
 DESTDIR ?=
+ifneq ($(words [$(DESTDIR)$(PREFIX)]),1)
+$(error PREFIX=$(PREFIX) DESTDIR=$(DESTDIR): names without blanks are needed)
+endif
 CARGO ?= cargo
 CC ?= cc
 FC := $(if $(filter default,$(origin FC)),gfortran,$(FC))

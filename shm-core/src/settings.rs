@@ -314,7 +314,7 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
         "G" | "GB" | "GIB" => 30,
         other => return Err(format!("`{other}` is no unit: give bytes, or K, M, G (powers of 1024)")),
     };
-    let number: usize = digits.parse().map_err(|error| format!("`{digits}` is no size: {error}"))?;
+    let number: usize = digits.parse().map_err(|_| format!("`{digits}` is no size: give a whole number"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is more than this machine can address"))
 }
 

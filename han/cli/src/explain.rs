@@ -13,16 +13,15 @@ use han::{Collective, Config, Datatype};
 use serde::Serialize;
 use shm_core::{Circumstances, Explanation, Question};
 
-use crate::bench::{Memory, default_ranks, parse_datatype, parse_setting, stats::parse_bytes};
+use crate::bench::{Memory, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
 use crate::info::{tell_misspelled, trial};
 use crate::output::stdout;
+use crate::whole::{MOST_RANKS, within};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The collectives that need a length.
 const WITH_DATA: [(&str, &str); 3] = [("collective", "bcast"), ("collective", "reduce"), ("collective", "allreduce")];
-/// Most ranks of one node.
-const MOST_RANKS: usize = shm_core::job::MAX_RANKS;
 /// The setting by which leaders reduce and broadcast instead of an allreduce.
 const SPLIT: &str = "HAN_SET=inter_allreduce_algorithm=ir+ib";
 
@@ -35,10 +34,10 @@ pub(crate) struct Args {
     #[arg(value_name = "BYTES", value_parser = parse_bytes, required_if_eq_any = WITH_DATA)]
     bytes: Option<usize>,
     /// Number of ranks [default: one a usable core; with several nodes two a node]
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = within(1..=MOST_RANKS))]
     ranks: Option<u32>,
     /// Number of nodes; several are connected by the network
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = within(1..=MOST_RANKS))]
     nodes: u32,
     /// Command prefix for the ranks of a node, as of `han run`: the network is looked at behind it, as on node 0
     #[arg(long, value_name = "PREFIX {node}", requires = "nodes")]
@@ -94,6 +93,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         return on_first_node(prefix);
     }
     let ranks = args.ranks.map_or_else(|| default_ranks(Some(args.nodes)), |ranks| ranks as usize);
+    fit(ranks, args.nodes)?;
     check_root(args, ranks)?;
     if args.non_commutative && !args.reduces() {
         return Err(format!("--non-commutative: {} has no operator", args.collective).into());
@@ -102,9 +102,6 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         return between_nodes(args, config, ranks);
     }
     let methods = trial::methods(&config, &args.set)?;
-    if ranks > MOST_RANKS {
-        return Err(format!("-n {ranks}: one node has at most {MOST_RANKS} ranks; --nodes spreads them").into());
-    }
     let question = Question {
         collective: args.collective,
         bytes: args.bytes.unwrap_or(0),

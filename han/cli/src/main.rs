@@ -16,10 +16,11 @@ mod run;
 mod status;
 mod trace;
 mod tune;
+mod whole;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use output::ended;
 
 /// Collective communication on CPUs: launcher and tools.
@@ -54,7 +55,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    // What looks like an option and is a number is a value, which is judged where it belongs.
+    let command = Cli::command().mut_subcommands(|one| one.allow_negative_numbers(true));
+    let read = Cli::from_arg_matches(&command.get_matches());
+    match read.unwrap_or_else(|error| error.exit()).command {
         Command::Run(args) => run::main(args),
         Command::Bench(args) => ended("bench", bench::main(&args)),
         Command::Info(args) => ended("info", info::main(&args)),

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where a user's messages come from. The rest of `han-cli` prints reports, and its errors are about its arguments.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "shm-core/src",
     "shm-core/reduce-kernels/src",
     "net-fabric/src",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 13] = [
     "han/cli/src/tune",
     "han/cli/src/limits",
     "han/cli/src/bench",
+    "han/cli/src/whole.rs",
     "han/mpi/src",
 ];
 
@@ -142,8 +143,11 @@ fn filled_in(literal: &str) -> String {
     text
 }
 
-/// The sources below a folder of the project, which itself may lie in a folder of any name.
+/// The sources below a folder of the project, which itself may lie in a folder of any name; or a file.
 fn files_below(project: &Path, folder: &Path, found: &mut Vec<PathBuf>) {
+    if folder.is_file() {
+        return found.push(folder.to_owned());
+    }
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = entry.strip_prefix(project).unwrap().display().to_string();
         if entry.is_dir() {

@@ -199,7 +199,7 @@ fn number(key: &str, value: &str, least: usize) -> Result<Option<usize>, String>
     }
     let number = if key.ends_with("_bytes") { parse_bytes(value).ok() } else { value.parse().ok() };
     let number = number.filter(|&number| number >= least);
-    number.map(Some).ok_or_else(|| format!("{key}={value}: expected auto, or a number of at least {least}"))
+    number.map(Some).ok_or_else(|| format!("{key}={value}: expected auto, or a whole number of at least {least}"))
 }
 
 /// One of `names`, or `auto`.

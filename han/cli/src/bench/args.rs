@@ -8,6 +8,7 @@ use reduce_kernels::{Datatype, Operator, is_defined};
 use super::stats::parse_bytes;
 use super::{Result, noise};
 use crate::model::noise::Spec;
+use crate::whole::{MOST_RANKS, within};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -16,10 +17,10 @@ pub(crate) struct Args {
     #[arg(required_unless_present_any = ["limits", "limits_peer", "one_way"])]
     pub(super) collectives: Vec<Selection>,
     /// Number of ranks to start [default: one a usable core; with several nodes two a node]
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = within(1..=MOST_RANKS))]
     pub(super) ranks: Option<u32>,
     /// Number of (virtual) nodes to spread the ranks over
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "K", value_parser = within(1..=MOST_RANKS))]
     pub(super) nodes: Option<u32>,
     /// Command prefix for the ranks of a node, as of `han run`
     #[arg(long, value_name = "PREFIX {node}")]
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "B", default_value = "4M", value_parser = parse_bytes)]
     pub(super) max: usize,
     /// Sizes between them: powers of this number
-    #[arg(long, value_name = "F", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(long, value_name = "F", default_value_t = 2, value_parser = within(2..=u32::MAX))]
     pub(super) factor: u32,
     /// Datatype of the elements
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_datatype)]
@@ -50,16 +51,16 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Style::Loop)]
     pub(super) style: Style,
     /// Take turns on this many distinct buffers
-    #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "M", default_value_t = 1, value_parser = within(1..=1024_u32))]
     pub(super) buffers: u32,
     /// Where the buffers lie
     #[arg(long, value_enum, default_value_t = Memory::Private)]
     pub(super) alloc: Memory,
     /// Repeats of each size; minimum, median and maximum are over these
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = within(5..=u32::MAX))]
     pub(super) repeats: u32,
     /// How long one repeat lasts, about; this decides the number of iterations
-    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = within(1..=60_000_u64))]
     pub(super) ms: u64,
     /// Configuration of the library, as in HAN_SET; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use han::{Communicator, Context, bootstrap};
 use reduce_kernels::{Byte, Complex, Datatype, Pair, bf16, f16};
+use shm_core::job::MAX_RANKS;
 use shm_core::sys::affinity::allowed_cores;
 
 use crate::limits;
@@ -63,6 +64,14 @@ pub(crate) fn default_ranks(nodes: Option<u32>) -> usize {
     }
 }
 
+/// An error if so many ranks do not fit on so many nodes.
+pub(crate) fn fit(ranks: usize, nodes: u32) -> Result<()> {
+    if ranks.div_ceil(nodes as usize) > MAX_RANKS {
+        return Err(format!("-n {ranks}: one node has at most {MAX_RANKS} ranks; --nodes spreads them").into());
+    }
+    Ok(())
+}
+
 /// A buffer of `count` elements, where there may be no memory for it.
 pub(crate) fn filled(value: f32, count: usize) -> Result<Vec<f32>> {
     let mut buffer = Vec::new();
@@ -85,6 +94,9 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
     let mut command = Command::new(&executable);
     if !bootstrap::is_rank() {
         let ranks = args.ranks.map_or_else(|| default_ranks(args.nodes), |ranks| ranks as usize);
+        if let Err(error) = fit(ranks, args.nodes.unwrap_or(1)) {
+            return error;
+        }
         command.args(["run", "-n", &ranks.to_string()]);
         if let Some(nodes) = args.nodes {
             command.args(["--nodes", &nodes.to_string()]);

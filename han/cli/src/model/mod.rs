@@ -25,6 +25,7 @@ use net_fabric::transport::simulated::{Layout, Machine, Model, Noise};
 
 use crate::bench::stats::parse_bytes;
 use crate::tune::{HowArgs, validate};
+use crate::whole::within;
 use choice::Way;
 use lists::{Counts, Sizes};
 pub(crate) use report::Equation;
@@ -75,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SPEC", value_parser = noise::Spec::parse)]
     noise: Option<noise::Spec>,
     /// Operations that are simulated with other draws of the noise each
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "noise", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "noise", value_parser = within(1..=u32::MAX))]
     repeats: u32,
     /// Prove the schedules of these algorithms instead: 1 to 64 ranks, all roots, 1 to 5 chunks (`quick`: fewer cases
     /// above 16 ranks)

@@ -35,14 +35,16 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::Pid;
 use placement::Bind;
 
+use crate::whole::{MOST_RANKS, within};
+
 /// Arguments of `han run`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Number of ranks
-    #[arg(short = 'n', value_name = "N", value_parser = positive)]
+    #[arg(short = 'n', value_name = "N", value_parser = within(1..=MOST_RANKS as usize))]
     ranks: usize,
     /// Number of virtual nodes; each takes a block of ranks
-    #[arg(long, value_name = "K", value_parser = positive, default_value = "1")]
+    #[arg(long, value_name = "K", value_parser = within(1..=MOST_RANKS as usize), default_value_t = 1)]
     nodes: usize,
     /// Command prefix for the ranks of a node, with {node} replaced by its number; must pass on open files
     #[arg(long, value_name = "PREFIX {node}", value_parser = prefix)]
@@ -121,17 +123,6 @@ fn line(text: &str) -> String {
 fn start_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let started = thread::Builder::new().spawn(work);
     started.map(drop).map_err(|e| io::Error::other(format!("cannot start a thread (see ulimit -u): {e}")))
-}
-
-fn positive(text: &str) -> Result<usize, String> {
-    /// Far more than any machine can start: sums of a few of them fit everywhere.
-    const MOST: usize = 1 << 20;
-    match text.parse() {
-        Ok(0) => Err("it must be at least 1".to_owned()),
-        Ok(number) if number > MOST => Err(format!("it must be at most {MOST}")),
-        Ok(number) => Ok(number),
-        Err(_) => Err("it must be a whole number of at least 1".to_owned()),
-    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -19,6 +19,7 @@ use han::tune::Method;
 
 use crate::bench::stats::parse_bytes;
 use crate::bench::{Memory, with_settings};
+use crate::whole::{MOST_RANKS, within};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -64,10 +65,10 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 pub(crate) struct JobArgs {
     /// Number of ranks to start [default: two a node]
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = within(2..=MOST_RANKS))]
     pub(crate) ranks: Option<u32>,
     /// Number of (virtual) nodes to spread the ranks over
-    #[arg(long, value_name = "K", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(long, value_name = "K", default_value_t = 2, value_parser = within(2..=MOST_RANKS))]
     pub(crate) nodes: u32,
     #[command(flatten)]
     pub(crate) how: HowArgs,
@@ -83,7 +84,7 @@ pub(crate) struct HowArgs {
     #[arg(long, value_enum, default_value_t = Memory::Private)]
     pub(crate) alloc: Memory,
     /// How long one measurement lasts, about; each is made several times
-    #[arg(long, value_name = "MS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = 5, value_parser = within(1..=60_000_u64))]
     pub(crate) ms: u64,
     /// Configuration of the library that is not tuned, as in HAN_SET; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = crate::bench::parse_setting)]

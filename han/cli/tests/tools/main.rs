@@ -162,6 +162,9 @@ fn bench_says_what_is_wrong() {
         (&["bench", "bcast", "-n", "2", "--min", "4194304G", "--max", "4194304G"], "no memory for buffers of 45035"),
         (&["bench", "bcast", "--nodes", "2", "--overlap", "--min", "4194304G", "--max", "4194304G"], "no memory for"),
         (&["bench", "bcast", "-n", "2", "--min", "17179869183G", "--max", "17179869183G"], "no memory for buffers"),
+        (&["bench", "bcast", "-n", "-2"], "it must be at least 1"),
+        (&["bench", "bcast", "-n", "1000", "--max", "8"], "one node has at most 256 ranks"),
+        (&["explain", "bcast", "1.5K"], "give a whole number"),
     ] {
         let error = output(arguments).unwrap_err();
         assert!(error.contains(expected), "{arguments:?}: {error}");
