@@ -315,7 +315,7 @@ impl Drop for LocalComm {
     /// Operations under way may work on vectors that go with them: who gives them up has left the job.
     fn drop(&mut self) {
         if !self.queue.is_empty() {
-            self.job().leave_early();
+            self.job().break_off();
         }
     }
 }

@@ -94,7 +94,7 @@ struct LeavesInPanic<'a>(&'a Job);
 
 impl Drop for LeavesInPanic<'_> {
     fn drop(&mut self) {
-        self.0.leave_early();
+        self.0.break_off();
     }
 }
 

@@ -414,8 +414,16 @@ fn who_fails_while_it_waits_gets_its_vectors_back() {
         for error in leaving(&settings, |_| Err(Error::InvalidArgument("as the test wants it".to_owned()))) {
             assert!(matches!(&error, Error::Aborted { rank: 2, why, .. } if why.contains("test wants")), "{error}");
         }
-        for error in leaving(&settings, |_| panic!("as the test wants it")) {
-            assert!(matches!(error, Error::PeerDied { rank: 2, .. }), "{error}");
+        for has_finalized in [false, true] {
+            let leave = |job: &Job| {
+                if has_finalized {
+                    job.finalize();
+                }
+                panic!("as the test wants it")
+            };
+            for error in leaving(&settings, leave) {
+                assert!(matches!(error, Error::PeerDied { rank: 2, .. }), "{error}");
+            }
         }
     }
 }

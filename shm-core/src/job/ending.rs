@@ -207,10 +207,16 @@ impl Job {
     /// A rank that leaves without finalizing ends the job, also if its process lives on. When this returns nobody
     /// touches its buffers any more.
     pub(crate) fn leave_early(&self) {
-        let own = self.status(self.rank);
+        if self.status(self.rank).state.load(Ordering::Relaxed) != FINALIZED {
+            self.break_off();
+        }
+    }
+
+    /// An operation of this rank stays undone, which ends the job, be it of a rank that has finalized. When this returns nobody
+    /// touches its buffers any more.
+    pub(crate) fn break_off(&self) {
         // A forked child has a copy of its parent's job, which is not its own to end.
-        let is_own = own.pid.load(Ordering::Relaxed) == std::process::id();
-        if is_own && own.state.load(Ordering::Relaxed) != FINALIZED {
+        if self.status(self.rank).pid.load(Ordering::Relaxed) == std::process::id() {
             self.end(&Reason::died(self.numbers[self.rank], std::process::id()), None);
         }
     }
