@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 /// No user address of four-level page tables, which is where allocators stay, is as large.
 const ADDRESSES: u64 = 1 << 47;
 /// A page that is given back rests on the stack for a moment.
-const LARGEST_PAGE: usize = 65536;
+const LARGEST_PAGE: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 65536 };
 /// Pages that are looked up and moved at a time.
 const PAGES_AT_A_TIME: usize = 512;
 

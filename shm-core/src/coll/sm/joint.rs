@@ -123,10 +123,11 @@ impl<'a> Joint<'a> {
 
     /// Copies `piece` of the root's vector, which is this rank's, to all others'.
     fn write(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
-        let _at_work = ring.reach_out()?;
         let copy = copy_of(ring, &self.call, copy_to_shared);
         let from = self.call.send.wrapping_add(piece.start);
         for &peer in ring.peers() {
+            // For each anew: peers that take their memory back do not wait for all of them.
+            let _at_work = ring.reach_out()?;
             // The peer has told where its vector is, with as many bytes (same signature), and keeps it until it has seen
             // this rank's second flag; nobody else writes `piece` of it. Buffers of two ranks do not overlap.
             match self.operands.recv(peer) {

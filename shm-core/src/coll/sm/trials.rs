@@ -151,7 +151,7 @@ pub(crate) fn times(bytes: TimedBytes, ranks: impl Iterator<Item = Took> + Clone
 
 /// All kinds' trials, the same on all ranks but for this one's own stays.
 #[derive(Debug)]
-pub(crate) struct Trials([Trial; KINDS]);
+pub(crate) struct Trials(Box<[Trial]>); // too much for small stacks
 
 #[derive(Debug, Clone, Copy)]
 struct Trial {
@@ -188,7 +188,7 @@ impl Trials {
             timed: 0,
             bytes: [0; ALL_TIMED],
         };
-        Self(std::array::from_fn(trial))
+        Self((0..KINDS).map(trial).collect())
     }
 
     /// True if the next operation would go by `joint`, but for trials.
