@@ -165,7 +165,7 @@ impl Context {
             let why = format!("rank {number} is not in this world of {} ranks", self.world.size());
             return Err(Error::Node(shm_core::Error::InvalidArgument(why)));
         }
-        let made = self.inner.noted(group::together(exchange, &self.inner))?;
+        let made = self.inner.or_end(self.inner.noted(group::together(exchange, &self.inner)))?;
         Ok(Communicator::new(made, Rc::clone(&self.inner)))
     }
 
@@ -333,6 +333,11 @@ impl Inner {
             network.note(error, &self.job);
         }
         result
+    }
+
+    /// What has ended the job, if it has, in place of an error that comes of that.
+    pub(crate) fn or_end<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.job.check().err().map_or(error, |end| self.explain(end)))
     }
 
     /// Ends the job of this node because of an error, unless it has ended.

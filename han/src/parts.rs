@@ -27,8 +27,8 @@ pub(crate) fn in_part<T>(
 ) -> Result<T> {
     let mut part = Part { whole, members, over: None };
     let made = make(&mut part);
-    if let Some(why) = part.over.take() {
-        return Err(made.err().unwrap_or(Error::Startup(why)));
+    if let Some(error) = part.over.take() {
+        return Err(made.err().unwrap_or(error));
     }
     let (state, text) = match &made {
         Ok(_) => (DONE, String::new()),
@@ -38,7 +38,7 @@ pub(crate) fn in_part<T>(
         match part.round(state, text.as_bytes()) {
             Ok(words) if words.iter().all(|word| word.first() == Some(&DONE)) => return made,
             Ok(_) => {}
-            Err(e) => return Err(made.err().unwrap_or_else(|| Error::Startup(e.to_string()))),
+            Err(error) => return Err(made.err().unwrap_or(error)),
         }
     }
 }
@@ -47,22 +47,22 @@ struct Part<'a> {
     whole: &'a mut dyn Exchange,
     members: &'a [usize],
     /// Why there will be no further round.
-    over: Option<String>,
+    over: Option<Error>,
 }
 
 impl Part<'_> {
-    fn round(&mut self, state: u8, bytes: &[u8]) -> std::result::Result<Vec<Vec<u8>>, ExchangeError> {
-        if let Some(why) = &self.over {
-            return Err(why.clone().into());
+    fn round(&mut self, state: u8, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        if let Some(error) = &self.over {
+            return Err(error.clone());
         }
-        let words =
-            self.whole.allgather(&[&[state], bytes].concat()).inspect_err(|e| self.over = Some(e.to_string()))?;
+        let words = self.whole.allgather(&[&[state], bytes].concat()).map_err(Error::of_exchange);
+        let words = words.inspect_err(|error| self.over = Some(error.clone()))?;
         let failed = words.iter().enumerate().find(|(_, word)| word.first() == Some(&FAILED));
         if let Some((rank, word)) = failed {
-            let why = String::from_utf8_lossy(word.get(1..).unwrap_or_default()).into_owned();
-            let why = format!("rank {}: {why}", self.whole.number(rank));
-            self.over = Some(why.clone());
-            return Err(why.into());
+            let why = String::from_utf8_lossy(word.get(1..).unwrap_or_default());
+            let error = Error::told(self.whole.number(rank), &why);
+            self.over = Some(error.clone());
+            return Err(error);
         }
         Ok(words)
     }

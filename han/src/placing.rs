@@ -162,7 +162,7 @@ impl Card {
     fn own(config: &Config) -> Result<Self> {
         let secret = process::random_bytes().map_err(|e| startup(format!("no random numbers: {e}")))?;
         let settings = config.agreed();
-        let (identity, network) = (node_identity(), network_identity());
+        let (identity, network) = (node_identity()?, network_identity());
         let (pid, host) = (std::process::id(), host_name());
         let (cores, chooses_by) = (affinity::allowed_cores()?, config.chooses_by());
         Ok(Self { pid, host, identity, network, cores, secret, chooses_by, settings })

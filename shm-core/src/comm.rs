@@ -51,7 +51,7 @@ impl LocalComm {
     /// `id` is a number for messages, the same on all ranks.
     ///
     /// # Errors
-    /// No shared memory that all can map.
+    /// No shared memory that all can map; `world` is not the same on all ranks, or not theirs.
     pub fn together(exchange: &mut dyn Exchange, job: Rc<Job>, id: u32, world: Vec<usize>) -> Result<Self> {
         let ring = Ring::together(exchange, job, id, world)?;
         Ok(Self { ring, queue: VecDeque::new(), started: 0, completed: 0, identity: Rc::default(), vigil: None })

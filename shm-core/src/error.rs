@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::exchange::ExchangeError;
+
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -92,8 +94,55 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The error of which `rank` has told the others in these words.
+    #[must_use]
+    pub fn told(rank: usize, text: &str) -> Self {
+        let lack = || {
+            let (bytes, reason) = text.strip_prefix("no memory for ")?.split_once(" bytes: ")?;
+            Some((bytes.parse().ok()?, reason))
+        };
+        match lack() {
+            Some((bytes, reason)) => Self::NoMemory { bytes, reason: format!("rank {rank}: {reason}") },
+            None => Self::Startup(format!("rank {rank}: {}", text.strip_prefix("start-up: ").unwrap_or(text))),
+        }
+    }
+
+    /// That of an exchange, which may be one of this crate.
+    #[must_use]
+    pub fn of_exchange(error: ExchangeError) -> Self {
+        error.downcast::<Self>().map_or_else(|other| Self::Startup(other.to_string()), |own| *own)
+    }
+
+    /// An error of a call that was to give `bytes` of memory.
+    pub(crate) fn of_memory(api: &'static str, bytes: u64, error: &io::Error) -> Self {
+        let lacks = matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::ENOSPC | libc::EDQUOT));
+        match usize::try_from(bytes) {
+            Ok(bytes) if lacks => Self::NoMemory { bytes, reason: format!("{api}: {error}") },
+            _ => Self::io(api, error),
+        }
+    }
+}
+
 impl From<reduce_kernels::CallError> for Error {
     fn from(error: reduce_kernels::CallError) -> Self {
         Self::InvalidArgument(error.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+
+    #[test]
+    fn all_ranks_learn_what_one_lacks() {
+        let told = |error: &Error| Error::told(3, &error.to_string()).to_string();
+        let error = Error::NoMemory { bytes: 4096, reason: "none is left".to_owned() };
+        assert_eq!(told(&error), "no memory for 4096 bytes: rank 3: none is left");
+        assert_eq!(told(&Error::Startup("x".to_owned())), "start-up: rank 3: x");
+        assert_eq!(
+            told(&Error::InvalidArgument("no memory for 1 bytes: x".to_owned())).split(':').next(),
+            Some("start-up")
+        );
     }
 }

@@ -79,7 +79,7 @@ impl Job {
         // Lives until the verdicts are in.
         let offer = Offer::make(settings.methods, random());
         let own = Introduction::own(&settings, &offer, Locality::card(rank, size, &settings))?;
-        let words = exchange.allgather(own.to_text().as_bytes()).map_err(|e| Error::Startup(e.to_string()))?;
+        let words = exchange.allgather(own.to_text().as_bytes()).map_err(Error::of_exchange)?;
         let peers: Vec<Introduction> = words.iter().map(|w| Introduction::from_text(w)).collect::<Result<_>>()?;
         agree(&peers, &numbers)?;
         let shares_core = peers.iter().map(|p| p.cores.iter().any(|core| own.cores.contains(core))).collect();
@@ -93,7 +93,7 @@ impl Job {
         if rank == 0 {
             map::sweep();
         }
-        let shape = Shape { name: "han-job", ranks: size, cell_bytes: 0, bytes, least_bytes: bytes };
+        let shape = Shape { name: "han-job", ranks: size, members: 0, cell_bytes: 0, bytes, least_bytes: bytes };
         let segment = Segment::together(exchange, &shape, &backings(&settings))?;
         let flags = segment.place(size_of::<Header>());
         let status: Vec<_> = (0..size).map(|r| segment.place(status_at + r * size_of::<RankStatus>())).collect();

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use crate::coll::sm::{ByCore, Families, Family, Link, Terms, Trials};
 use crate::copy::Stores;
 use crate::copy::cico::prefetch_for_read;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::job::{AtWork, Job};
 use crate::segment::layout::{
@@ -103,23 +103,47 @@ impl Drop for Ring {
     }
 }
 
+/// The digest of ranks that cannot be a communicator's.
+const NOBODY: u64 = u64::MAX << 8;
+
+/// What tells a communicator's number and ranks from others.
+fn digest(id: u32, world: &[usize]) -> u64 {
+    let mixed = |digest: u64, &rank: &usize| (digest ^ rank as u64).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
+    world.iter().fold(u64::from(id), mixed)
+}
+
+/// An error unless `world` are `size` different ranks of the job, this one at place `rank`.
+fn are_members(world: &[usize], job: &Job, rank: usize, size: usize) -> Result<()> {
+    let is_one = |&one: &usize| one < job.size() && world.iter().filter(|&&other| other == one).count() == 1;
+    if world.len() == size && world.get(rank) == Some(&job.rank()) && world.iter().all(is_one) {
+        return Ok(());
+    }
+    let (own, of) = (job.rank(), job.size());
+    let why = format!("the ranks {world:?} are not {size} of the job's {of} with rank {own} at place {rank}");
+    Err(Error::InvalidArgument(why))
+}
+
 impl Ring {
     /// Makes the memory of a communicator together: collective over `exchange`.
     pub(crate) fn together(exchange: &mut dyn Exchange, job: Rc<Job>, id: u32, world: Vec<usize>) -> Result<Self> {
-        let size = world.len();
+        let (rank, size) = (exchange.rank(), exchange.size());
         let depth = if job.own_cores() { SLOTS / 4 } else { SLOTS };
         let (annex_bytes, cell_bytes) = (annex_bytes(size), cell_bytes(size));
         let annexes_at = whole_pages(size_of::<RankFlags>());
         let cells_at = whole_pages(annexes_at + depth as usize * annex_bytes);
-        let rank = exchange.rank();
-        let mut peers: Vec<usize> = (0..size).filter(|&peer| peer != rank).collect();
-        let hierarchy = job.hierarchy().of_ranks(&world);
-        peers.sort_by_key(|&peer| (!job.shares_core(world[peer]), hierarchy.distance(rank, peer)));
         let first = whole_pages(size_of::<Header>());
         let bytes_with = |cells: usize| first + size * (cells_at + cells * cell_bytes);
         let (bytes, least_bytes) = (bytes_with(cells_in_ring(size)), bytes_with(FIRST_CELLS));
-        let shape = Shape { name: "han-comm", ranks: size, cell_bytes, bytes, least_bytes };
-        let mut segment = Segment::together(exchange, &shape, &[job.backing()])?;
+        // Where ranks do not name the same ranks, all fail.
+        let are_members = are_members(&world, &job, rank, size);
+        let members = if are_members.is_ok() { digest(id, &world) } else { NOBODY ^ rank as u64 };
+        let shape = Shape { name: "han-comm", ranks: size, members, cell_bytes, bytes, least_bytes };
+        let segment = Segment::together(exchange, &shape, &[job.backing()]);
+        are_members?;
+        let mut segment = segment?;
+        let hierarchy = job.hierarchy().of_ranks(&world);
+        let mut peers: Vec<usize> = (0..size).filter(|&peer| peer != rank).collect();
+        peers.sort_by_key(|&peer| (!job.shares_core(world[peer]), hierarchy.distance(rank, peer)));
         segment.forget_file();
         let stride = (segment.bytes() - first) / size;
         let parts: Vec<usize> = (0..size).map(|rank| first + rank * stride).collect();

@@ -39,8 +39,11 @@ impl Members {
     /// Finds out which ranks are on one node: where machine, process numbers and host name are the same. MPI launchers
     /// tell nodes by their names, so what is two nodes to them is two here.
     pub(crate) fn find_nodes(&mut self) -> Result<(), String> {
-        let own = format!("{} {}", host_name(), node_identity());
-        let names = self.exchange.allgather(own.as_bytes()).map_err(|e| e.to_string())?;
+        // A rank that does not know says nothing, lest the others wait for it.
+        let own = node_identity().map(|identity| format!("{} {identity}", host_name()));
+        let word = own.as_deref().unwrap_or_default();
+        let names = self.exchange.allgather(word.as_bytes()).map_err(|e| e.to_string())?;
+        own.map_err(|error| error.to_string())?;
         let first = |name| names.iter().position(|other| other == name).unwrap_or(0);
         self.nodes = Some(names.iter().map(first).collect());
         Ok(())

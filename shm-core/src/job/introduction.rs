@@ -1,6 +1,6 @@
 //! What every rank tells the others at start-up, and what all must have said alike.
 
-use std::fs;
+use std::{fs, io};
 
 use crate::copy::probe::{Offer, Offered};
 use crate::error::{Error, Result};
@@ -29,7 +29,7 @@ impl Introduction {
     pub(super) fn own(settings: &Settings, offer: &Offer, topology: String) -> Result<Self> {
         let cores = affinity::allowed_cores()?;
         Ok(Self {
-            node: node_identity(),
+            node: node_identity()?,
             pid: std::process::id(),
             settings: settings.to_string(),
             cores,
@@ -97,11 +97,15 @@ pub(super) fn agree(peers: &[Introduction], numbers: &[usize]) -> Result<()> {
 }
 
 /// What tells this machine, as this process sees it, from others: ranks where it differs cannot share memory.
-#[must_use]
-pub fn node_identity() -> String {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let pids = fs::read_link("/proc/self/ns/pid").map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
-    format!("{}/{pids}", boot.trim())
+///
+/// # Errors
+/// `/proc` does not tell: this process may have no descriptor left.
+pub fn node_identity() -> Result<String> {
+    let failed = |path: &str, error: &io::Error| Error::System { api: "open", reason: format!("{path}: {error}") };
+    let [boot, pids] = ["/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"];
+    let boot = fs::read_to_string(boot).map_err(|error| failed(boot, &error))?;
+    let pids = fs::read_link(pids).map_err(|error| failed(pids, &error))?;
+    Ok(format!("{}/{}", boot.trim(), pids.display()))
 }
 
 /// The name of the machine, or of the container, for messages.

@@ -259,7 +259,7 @@ mod tests {
     fn cells_of(ranks: usize) -> (Cells, Segment) {
         let most = cells_in_ring(ranks);
         let bytes = PAGE + most * cell_bytes(ranks);
-        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes, least_bytes: bytes };
+        let shape = Shape { name: "test", ranks: 1, members: 0, cell_bytes: 0, bytes, least_bytes: bytes };
         let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).expect("heap");
         // Behind the segment's header.
         (Cells::new(&segment, &vec![PAGE; ranks], most, 0, Stores::new(None)), segment)

@@ -176,4 +176,36 @@ mod tests {
         });
         assert_eq!(seen, [Ok(false), Ok(false)], "what was announced 2^32 steps ago is seen again");
     }
+
+    #[test]
+    fn ranks_that_name_others_make_no_communicator() {
+        let rank = |mut exchange: ThreadExchange, worlds: &[Vec<usize>; 3]| {
+            let settings = Settings { backing: Some(Backing::Heap), ..Settings::default() };
+            let job = Rc::new(Job::together(&mut exchange, settings).expect("a job"));
+            let world = worlds[exchange.rank()].clone();
+            let ring = Ring::together(&mut exchange, Rc::clone(&job), 0, world);
+            let told = ring.map(|ring| ring.size()).map_err(|error| error.to_string());
+            exchange.allgather(&[]).expect("all have tried");
+            job.finalize();
+            told
+        };
+        let all = |worlds: [&[usize]; 3]| -> Vec<std::result::Result<usize, String>> {
+            let worlds = worlds.map(<[usize]>::to_vec);
+            thread::scope(|scope| {
+                // SAFETY: as above.
+                let group = unsafe { thread_group(3) };
+                let ranks = group.into_iter().map(|one| scope.spawn(|| rank(one, &worlds)));
+                ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect()
+            })
+        };
+        assert_eq!(all([&[0, 1, 2][..]; 3]), [Ok(3), Ok(3), Ok(3)]);
+        for wrong in [&[1, 0, 2][..], &[0, 2], &[0, 1, 2, 3], &[0, 1, 9], &[0, 0, 2], &[]] {
+            for place in 0..3 {
+                let mut worlds = [&[0, 1, 2][..]; 3];
+                worlds[place] = wrong;
+                let told = all(worlds);
+                assert!(told.iter().all(std::result::Result::is_err), "{worlds:?}: {told:?}");
+            }
+        }
+    }
 }

@@ -64,6 +64,8 @@ pub(crate) struct Shape {
     pub(crate) name: &'static str,
     /// Ranks that share it.
     pub(crate) ranks: usize,
+    /// A digest of who they are, and of what else they must agree on.
+    pub(crate) members: u64,
     /// Bytes of one cell of a communicator; 0 for a job.
     pub(crate) cell_bytes: usize,
     /// Length of the whole.
@@ -92,6 +94,7 @@ struct Ticket {
     backing: Backing,
     bytes: usize,
     cookie: u64,
+    members: u64,
     place: String,
 }
 
@@ -114,10 +117,9 @@ impl Segment {
             };
             let words = gather(exchange, word.as_bytes())?;
             let ticket = Ticket::from_text(&words[0]);
-            lack = no_memory(&words[0]);
             let mapped = match (made, &ticket) {
                 (Some(own), _) => own.map(|(segment, _)| segment),
-                (None, Some(ticket)) => Self::attach(ticket),
+                (None, Some(ticket)) => Self::attach(ticket, shape),
                 (None, None) => Err(Error::Startup("rank 0 could not make it".to_owned())),
             };
             let verdict = mapped.as_ref().map_or_else(ToString::to_string, |_| String::new());
@@ -129,8 +131,11 @@ impl Segment {
                 }
                 return Ok(segment);
             }
-            let failed = verdicts.iter().enumerate().find(|(_, v)| !v.is_empty());
-            reasons.extend(failed.map(|(rank, v)| format!("{backing}: rank {rank}: {v}")));
+            let failed = verdicts.iter().enumerate().filter(|(_, verdict)| !verdict.is_empty());
+            let failed: Vec<_> = failed.map(|(rank, verdict)| (exchange.number(rank), verdict)).collect();
+            let told = failed.iter().map(|(rank, verdict)| Error::told(*rank, verdict));
+            lack = told.into_iter().find(|error| matches!(error, Error::NoMemory { .. }));
+            reasons.extend(failed.first().map(|(rank, verdict)| format!("{backing}: rank {rank}: {verdict}")));
         }
         let startup = || Error::Startup(format!("no shared memory that all ranks can map: {}", reasons.join("; ")));
         Err(lack.filter(|_| backings.len() == 1).unwrap_or_else(startup))
@@ -171,10 +176,13 @@ impl Segment {
         header.size.store(u32::try_from(shape.ranks).unwrap_or(u32::MAX), Ordering::Relaxed);
         header.cell_bytes.store(u32::try_from(shape.cell_bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
         let place = place.to_string_lossy().into_owned();
-        Ok((segment, Ticket { backing, bytes, cookie, place }))
+        Ok((segment, Ticket { backing, bytes, cookie, members: shape.members, place }))
     }
 
-    fn attach(ticket: &Ticket) -> Result<Self> {
+    fn attach(ticket: &Ticket, shape: &Shape) -> Result<Self> {
+        if ticket.members != shape.members {
+            return Err(Error::InvalidArgument("its ranks are not those of the first".to_owned()));
+        }
         let memory = match ticket.backing {
             Backing::Heap => Memory::Heap(HeapBlock::attach(&ticket.place, ticket.bytes)?),
             Backing::Memfd | Backing::DevShm => {
@@ -287,11 +295,12 @@ impl<T> Place<T> {
 
 impl Ticket {
     fn to_text(&self) -> String {
-        format!("{} {} {:x} {}", self.backing, self.bytes, self.cookie, self.place)
+        let Self { backing, bytes, cookie, members, place } = self;
+        format!("{backing} {bytes} {cookie:x} {members:x} {place}")
     }
 
     fn from_text(text: &str) -> Option<Self> {
-        let mut words = text.splitn(4, ' ');
+        let mut words = text.splitn(5, ' ');
         let backing = match words.next()? {
             "memfd" => Backing::Memfd,
             "dev_shm" => Backing::DevShm,
@@ -299,20 +308,15 @@ impl Ticket {
             _ => return None,
         };
         let bytes = words.next()?.parse().ok()?;
-        let cookie = u64::from_str_radix(words.next()?, 16).ok()?;
-        Some(Self { backing, bytes, cookie, place: words.next()?.to_owned() })
+        let mut number = || u64::from_str_radix(words.next()?, 16).ok();
+        let (cookie, members) = (number()?, number()?);
+        Some(Self { backing, bytes, cookie, members, place: words.next()?.to_owned() })
     }
-}
-
-/// The lack of memory of which rank 0 has told, if it was that.
-fn no_memory(text: &str) -> Option<Error> {
-    let (bytes, reason) = text.strip_prefix("no memory for ")?.split_once(" bytes: ")?;
-    Some(Error::NoMemory { bytes: bytes.parse().ok()?, reason: reason.to_owned() })
 }
 
 /// An allgather of texts whose failure is a start-up error.
 pub(crate) fn gather(exchange: &mut dyn Exchange, bytes: &[u8]) -> Result<Vec<String>> {
-    let all = exchange.allgather(bytes).map_err(|e| Error::Startup(e.to_string()))?;
+    let all = exchange.allgather(bytes).map_err(Error::of_exchange)?;
     Ok(all.iter().map(|b| String::from_utf8_lossy(b).into_owned()).collect())
 }
 
@@ -330,7 +334,8 @@ mod tests {
 
     #[test]
     fn a_ticket_survives_its_text() {
-        let ticket = Ticket { backing: Backing::Memfd, bytes: 4096, cookie: 77, place: "/proc/1/fd/3".into() };
+        let ticket =
+            Ticket { backing: Backing::Memfd, bytes: 4096, cookie: 77, members: 5, place: "/proc/1/fd/3".into() };
         assert_eq!(Ticket::from_text(&ticket.to_text()), Some(ticket));
         for bad in ["", "error no memory", "memfd x 1 /p", "memfd 1 zz /p", "memfd 1 2"] {
             assert_eq!(Ticket::from_text(bad), None, "{bad}");
@@ -338,17 +343,10 @@ mod tests {
     }
 
     #[test]
-    fn all_ranks_learn_that_memory_lacks() {
-        let error = Error::NoMemory { bytes: 4096, reason: "none is left".to_owned() };
-        assert_eq!(no_memory(&error.to_string()).map(|told| told.to_string()), Some(error.to_string()));
-        assert!(no_memory("open failed: no memory for 1 bytes: x").is_none());
-    }
-
-    #[test]
     #[should_panic(expected = "outside the segment")]
     fn places_are_checked() {
         let mut alone = crate::exchange::Alone;
-        let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes: 4096, least_bytes: 4096 };
+        let shape = Shape { name: "test", ranks: 1, members: 0, cell_bytes: 0, bytes: 4096, least_bytes: 4096 };
         let segment = Segment::together(&mut alone, &shape, &[Backing::Heap]).expect("heap");
         let _ = segment.bytes_at(4000, 97);
     }

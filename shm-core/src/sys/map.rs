@@ -47,7 +47,7 @@ impl SharedMap {
     /// The kernel refuses `memfd_create`, or has no memory.
     pub fn anonymous(name: &str, bytes: usize) -> Result<Self> {
         let file = sealed_memfd(name, bytes as u64)?;
-        Self::map(file)
+        Self::map(file, bytes as u64)
     }
 
     /// Makes a named object in [`DEV_SHM`] with all its pages reserved, so that a full file system
@@ -84,7 +84,8 @@ impl SharedMap {
                 _ => Error::system("fallocate in /dev/shm", e),
             })
         })?;
-        let map = MmapOptions::new().map_raw(&*lock).map_err(|e| remove(Error::io("mmap", &e)))?;
+        let mapped = MmapOptions::new().map_raw(&*lock);
+        let map = mapped.map_err(|e| remove(Error::of_memory("mmap", bytes as u64, &e)))?;
         Ok(Self { map, file: Some(Open::Locked(lock)), name: Some(path.to_owned()) })
     }
 
@@ -103,7 +104,7 @@ impl SharedMap {
             let reason = format!("{} is {length} bytes long, expected {bytes}", path.display());
             return Err(Error::System { api: "open", reason });
         }
-        Self::map(file)
+        Self::map(file, length)
     }
 
     /// Maps somebody's object of at least `least` bytes to look at it, if it cannot shrink under the
@@ -119,7 +120,7 @@ impl SharedMap {
         if seen.len() < least as u64 || !stays {
             return Err(Error::System { api: "open", reason: format!("{} is no segment", path.display()) });
         }
-        Self::map(file)
+        Self::map(file, seen.len())
     }
 
     /// Maps `bytes` at `offset` of the object that process `pid` holds open as `fd`, if it is the one that
@@ -140,8 +141,8 @@ impl SharedMap {
         Ok(Self { map, file: None, name: None })
     }
 
-    fn map(file: File) -> Result<Self> {
-        let map = MmapOptions::new().map_raw(&file).map_err(|e| Error::io("mmap", &e))?;
+    fn map(file: File, bytes: u64) -> Result<Self> {
+        let map = MmapOptions::new().map_raw(&file).map_err(|e| Error::of_memory("mmap", bytes, &e))?;
         Ok(Self { map, file: Some(Open::Plain(file)), name: None })
     }
 
@@ -242,9 +243,10 @@ pub(super) fn sealed_memfd(name: &str, bytes: u64) -> Result<File> {
     check_file_limit("ftruncate", bytes)?;
     let name = CString::new(name).map_err(|_| Error::system("memfd_create", Errno::EINVAL))?;
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    let fd: OwnedFd = memfd_create(name.as_c_str(), flags).map_err(|e| Error::system("memfd_create", e))?;
+    let made = memfd_create(name.as_c_str(), flags);
+    let fd: OwnedFd = made.map_err(|e| Error::of_memory("memfd_create", bytes, &e.into()))?;
     let file = File::from(fd);
-    file.set_len(bytes).map_err(|e| Error::io("ftruncate", &e))?;
+    file.set_len(bytes).map_err(|e| Error::of_memory("ftruncate", bytes, &e))?;
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|e| Error::system("fcntl(F_ADD_SEALS)", e))?;
     Ok(file)

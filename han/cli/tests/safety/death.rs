@@ -79,7 +79,7 @@ fn a_rank_that_leaves_without_its_process_ending() {
 }
 
 /// Kills a random rank at a random time, from before start-up to far into the collectives.
-fn killed_at_random(backing: &str) {
+fn killed_at_random(role: &str, backing: &str) {
     let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let runs = number("HAN_TEST_KILL_RUNS").unwrap_or(25);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -88,7 +88,7 @@ fn killed_at_random(backing: &str) {
     let mut random = Random(seed);
     for run in 0..runs {
         let size = 2 + random.below(3);
-        let job = roles::job(size, "allreduce").env("HAN_SET", &format!("backing={backing}")).start();
+        let job = roles::job(size, role).env("HAN_SET", &format!("backing={backing}")).start();
         let pids = || children(job.pid()).first().map(|supervisor| children(*supervisor)).unwrap_or_default();
         eventually("all ranks are started", || pids().len() == size);
         let (pids, victim) = (pids(), random.below(size));
@@ -101,7 +101,10 @@ fn killed_at_random(backing: &str) {
         assert_eq!(done.code, 137, "{why}");
         let killed = format!("han run: rank {victim} (pid {}) was killed by signal 9", pids[victim]);
         assert!(done.stderr.contains(&killed), "{why}");
-        assert_eq!(reports(&done).len(), size - 1, "{why}");
+        let reports = reports(&done);
+        assert_eq!(reports.len(), size - 1, "{why}");
+        let told = format!("making: rank {victim} (pid {}) died without finalizing", pids[victim]);
+        assert!(reports.iter().all(|(.., text)| !text.starts_with("making") || text.starts_with(&told)), "{why}");
         assert!(!pids.iter().any(|pid| fs::exists(format!("/proc/{pid}")).unwrap()), "{why}");
         assert_no_file_is_left();
     }
@@ -109,10 +112,15 @@ fn killed_at_random(backing: &str) {
 
 #[test]
 fn at_random_with_memfd() {
-    killed_at_random("memfd");
+    killed_at_random("allreduce", "memfd");
+}
+
+#[test]
+fn at_random_while_communicators_are_made() {
+    killed_at_random("dup", "memfd");
 }
 
 #[test]
 fn at_random_with_dev_shm() {
-    killed_at_random("dev_shm");
+    killed_at_random("allreduce", "dev_shm");
 }

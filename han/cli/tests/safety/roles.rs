@@ -56,6 +56,7 @@ fn play_a_role() {
         ["die", how, when] => end(die(how, when)),
         ["mismatch", difference, place] => end(mismatch(difference, place)),
         ["two-roots"] => end(two_roots()),
+        ["dup"] => end(dup_for_ever()),
         ["allreduce"] => end(allreduce_for_ever()),
         ["stop"] => end(stop()),
         ["deadlock"] => end(deadlock()),
@@ -191,6 +192,16 @@ fn die(how: &str, when: &str) -> Result<()> {
     }
     world.bcast(&mut [0_u8; 3], 0)?;
     context.finalize()
+}
+
+fn dup_for_ever() -> Result<()> {
+    let context = Context::init()?;
+    loop {
+        if let Err(e) = context.world().dup() {
+            report(&format!("making: {e}"));
+            process::exit(3);
+        }
+    }
 }
 
 fn allreduce_for_ever() -> Result<()> {

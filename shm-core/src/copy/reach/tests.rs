@@ -10,6 +10,7 @@ fn pages_of_a_lent_vector_are_not_moved() {
     let shape = Shape {
         name: "test",
         ranks: 1,
+        members: 0,
         cell_bytes: 0,
         bytes: size_of::<RegionTable>(),
         least_bytes: size_of::<RegionTable>(),
@@ -46,7 +47,7 @@ fn pages_of_a_lent_vector_are_not_moved() {
 #[test]
 fn a_process_that_has_taken_a_peers_id_is_not_read_in_its_place() {
     let bytes = 2 * size_of::<RegionTable>();
-    let shape = Shape { name: "test", ranks: 1, cell_bytes: 0, bytes, least_bytes: bytes };
+    let shape = Shape { name: "test", ranks: 1, members: 0, cell_bytes: 0, bytes, least_bytes: bytes };
     let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).unwrap();
     let tables = [segment.place(0), segment.place(size_of::<RegionTable>())];
     let mut peer = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
