@@ -34,6 +34,27 @@ pub(crate) enum Kept {
     Packed(Packed),
 }
 
+/// How much a call is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Volume {
+    count: i64,
+    datatype: Word,
+}
+
+impl Volume {
+    /// So many elements; none of a barrier.
+    pub(crate) fn new(count: i64, datatype: Word) -> Self {
+        Self { count, datatype }
+    }
+
+    /// Its bytes, which are the same on all ranks; 0 where the arguments are wrong.
+    pub(crate) fn bytes(self, process: &Process) -> u64 {
+        let Some(count) = u64::try_from(self.count).ok().filter(|&count| count > 0) else { return 0 };
+        let layout = process.datatypes.layout(process.abi.flavour.word(self.datatype));
+        layout.map_or(0, |layout| count.saturating_mul(layout.size as u64))
+    }
+}
+
 /// The arguments that all reductions have.
 #[derive(Clone, Copy)]
 pub(crate) struct Vectors {
@@ -42,6 +63,12 @@ pub(crate) struct Vectors {
     pub(crate) count: i64,
     pub(crate) datatype: Word,
     pub(crate) op: Word,
+}
+
+impl Vectors {
+    pub(crate) fn volume(&self) -> Volume {
+        Volume::new(self.count, self.datatype)
+    }
 }
 
 impl Prepared {

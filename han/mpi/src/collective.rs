@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
 use crate::abi::Word;
-use crate::arguments::{self, Prepared, Vectors};
+use crate::arguments::{self, Prepared, Vectors, Volume};
 use crate::export::export;
 use crate::gate;
 use crate::lengthy::wait_in;
@@ -18,10 +18,11 @@ use crate::rules::Why;
 pub(crate) fn take(
     collective: Collective,
     comm: Word,
+    volume: Volume,
     prepare: impl FnOnce(&Process, &Ours) -> Result<Prepared, Why>,
 ) -> Option<c_int> {
     gate::inside(|process| {
-        let ours = process.ours(comm);
+        let ours = process.ours(comm, volume);
         let prepared = ours.and_then(|ours| {
             let prepared = prepare(process, &ours)?;
             ours.allows(collective, prepared.call.bytes())?;
@@ -51,7 +52,7 @@ impl Process {
 
 export! {
     fn MPI_Barrier, PMPI_Barrier(comm: Word) {
-        match take(Collective::Barrier, comm, |_, _| Ok(Prepared::barrier())) {
+        match take(Collective::Barrier, comm, Volume::new(0, 0), |_, _| Ok(Prepared::barrier())) {
             Some(code) => code,
             None => wait_in!(c"PMPI_Barrier", (comm => Word)),
         }
@@ -61,7 +62,7 @@ export! {
         let prepare = |process: &Process, ours: &Ours| {
             arguments::bcast(process, ours, buffer.cast(), i64::from(count), datatype, root)
         };
-        match take(Collective::Bcast, comm, prepare) {
+        match take(Collective::Bcast, comm, Volume::new(i64::from(count), datatype), prepare) {
             Some(code) => code,
             None => wait_in!(c"PMPI_Bcast", (
                 buffer => *mut c_void, count => c_int, datatype => Word, root => c_int, comm => Word
@@ -71,7 +72,7 @@ export! {
 
     fn MPI_Reduce, PMPI_Reduce(send: *const c_void, recv: *mut c_void, count: c_int, datatype: Word, op: Word, root: c_int, comm: Word) {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-        match take(Collective::Reduce, comm, |process, ours| arguments::reduce(process, ours, vectors, root)) {
+        match take(Collective::Reduce, comm, vectors.volume(), |process, ours| arguments::reduce(process, ours, vectors, root)) {
             Some(code) => code,
             None => wait_in!(c"PMPI_Reduce", (
                 send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word,
@@ -82,7 +83,7 @@ export! {
 
     fn MPI_Allreduce, PMPI_Allreduce(send: *const c_void, recv: *mut c_void, count: c_int, datatype: Word, op: Word, comm: Word) {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-        match take(Collective::Allreduce, comm, |process, _| arguments::allreduce(process, vectors)) {
+        match take(Collective::Allreduce, comm, vectors.volume(), |process, _| arguments::allreduce(process, vectors)) {
             Some(code) => code,
             None => wait_in!(c"PMPI_Allreduce", (
                 send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word, comm => Word

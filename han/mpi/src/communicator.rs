@@ -21,12 +21,13 @@ use han::{Communicator, Exchange};
 use shm_core::say;
 
 use crate::abi::{UNDEFINED, Word};
+use crate::arguments::Volume;
 use crate::exchange::Members;
 use crate::gate;
 use crate::process::{Ours, Process};
 use crate::real::{Real, SUCCESS, real};
 use crate::request;
-use crate::rules::Why;
+use crate::rules::{Why, weight};
 
 /// The communicators that have been looked at.
 pub(crate) struct Communicators {
@@ -43,8 +44,8 @@ pub(crate) struct Entry {
     handle: Word,
     /// Tells it from others that have had the same handle.
     number: usize,
-    /// Collectives on it before it was decided upon.
-    calls: Cell<u32>,
+    /// What collectives on it have counted before it was decided upon: see [`Rules`](crate::rules::Rules).
+    calls: Cell<u64>,
     standing: OnceCell<Standing>,
 }
 
@@ -206,21 +207,21 @@ impl Drop for Communicators {
 impl Entry {
     /// Who carries out the next collective; all ranks ask equally often.
     #[inline]
-    pub(crate) fn standing(&self, process: &Process) -> Result<&Rc<Ours>, Why> {
+    pub(crate) fn standing(&self, process: &Process, volume: Volume) -> Result<&Rc<Ours>, Why> {
         match self.standing.get() {
             Some(Standing::Ours(ours)) => Ok(ours),
             Some(Standing::Theirs(why)) => Err(*why),
-            None => self.decide(process),
+            None => self.decide(process, volume),
         }
     }
 
     /// The same for a call that must not wait for others: what has not been decided is not decided by it, but counts.
-    pub(crate) fn standing_already(&self) -> Result<&Rc<Ours>, Why> {
+    pub(crate) fn standing_already(&self, process: &Process, volume: Volume) -> Result<&Rc<Ours>, Why> {
         match self.standing.get() {
             Some(Standing::Ours(ours)) => Ok(ours),
             Some(Standing::Theirs(why)) => Err(*why),
             None => {
-                self.calls.set(self.calls.get().saturating_add(1));
+                self.count(process, volume);
                 Err(Why::Young)
             }
         }
@@ -228,17 +229,23 @@ impl Entry {
 
     /// The same for calls that will be repeated: decided now.
     pub(crate) fn standing_for_good(&self, process: &Process) -> Result<&Rc<Ours>, Why> {
-        self.standing_already().or_else(|why| if why == Why::Young { self.settle(process) } else { Err(why) })
+        match self.standing.get() {
+            Some(Standing::Ours(ours)) => Ok(ours),
+            Some(Standing::Theirs(why)) => Err(*why),
+            None => self.settle(process),
+        }
     }
 
     #[inline(never)]
-    fn decide(&self, process: &Process) -> Result<&Rc<Ours>, Why> {
-        let calls = self.calls.get();
-        if calls < process.rules.after {
-            self.calls.set(calls + 1);
-            return Err(Why::Young);
-        }
-        self.settle(process)
+    fn decide(&self, process: &Process, volume: Volume) -> Result<&Rc<Ours>, Why> {
+        if self.count(process, volume) <= process.rules.after { Err(Why::Young) } else { self.settle(process) }
+    }
+
+    /// Counts a call; gives what all so far come to.
+    fn count(&self, process: &Process, volume: Volume) -> u64 {
+        let counted = self.calls.get().saturating_add(weight(volume.bytes(process)));
+        self.calls.set(counted);
+        counted
     }
 
     fn settle(&self, process: &Process) -> Result<&Rc<Ours>, Why> {

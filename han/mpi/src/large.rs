@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Word;
-use crate::arguments::{self, Vectors};
+use crate::arguments::{self, Vectors, Volume};
 use crate::collective::take;
 use crate::deputy;
 use crate::export::export;
@@ -16,7 +16,7 @@ export! {
     fn MPI_Bcast_c, PMPI_Bcast_c(buffer: *mut c_void, count: i64, datatype: Word, root: c_int, comm: Word) {
         let prepare =
             |process: &Process, ours: &Ours| arguments::bcast(process, ours, buffer.cast(), count, datatype, root);
-        match take(Collective::Bcast, comm, prepare) {
+        match take(Collective::Bcast, comm, Volume::new(count, datatype), prepare) {
             Some(code) => code,
             None => call!(deputy::during, c"PMPI_Bcast_c", c"PMPI_Bcast", comm, count, (
                 buffer => *mut c_void, count => i64, datatype => Word, root => c_int, comm => Word
@@ -28,7 +28,7 @@ export! {
         send: *const c_void, recv: *mut c_void, count: i64, datatype: Word, op: Word, root: c_int, comm: Word
     ) {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
-        match take(Collective::Reduce, comm, |process, ours| arguments::reduce(process, ours, vectors, root)) {
+        match take(Collective::Reduce, comm, vectors.volume(), |process, ours| arguments::reduce(process, ours, vectors, root)) {
             Some(code) => code,
             None => call!(deputy::during, c"PMPI_Reduce_c", c"PMPI_Reduce", comm, count, (
                 send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word,
@@ -41,7 +41,7 @@ export! {
         send: *const c_void, recv: *mut c_void, count: i64, datatype: Word, op: Word, comm: Word
     ) {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
-        match take(Collective::Allreduce, comm, |process, _| arguments::allreduce(process, vectors)) {
+        match take(Collective::Allreduce, comm, vectors.volume(), |process, _| arguments::allreduce(process, vectors)) {
             Some(code) => code,
             None => call!(deputy::during, c"PMPI_Allreduce_c", c"PMPI_Allreduce", comm, count, (
                 send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word, comm => Word

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Word;
-use crate::arguments::{self, Kept, Prepared, Vectors};
+use crate::arguments::{self, Kept, Prepared, Vectors, Volume};
 use crate::export::export;
 use crate::gate;
 use crate::older::{at_once, call};
@@ -18,10 +18,11 @@ fn begin(
     collective: Collective,
     comm: Word,
     request: *mut Word,
+    volume: Volume,
     prepare: impl FnOnce(&Process, &Ours) -> Result<Prepared, Why>,
 ) -> Option<c_int> {
     gate::inside(|process| {
-        let prepared = process.ours_already(comm).and_then(|ours| {
+        let prepared = process.ours_already(comm, volume).and_then(|ours| {
             let prepared = prepare(process, &ours)?;
             allow_later(&prepared)?;
             ours.allows(collective, prepared.call.bytes())?;
@@ -44,7 +45,7 @@ pub(crate) fn allow_later(prepared: &Prepared) -> Result<(), Why> {
 
 export! {
     fn MPI_Ibarrier, PMPI_Ibarrier(comm: Word, request: *mut Word) {
-        match begin(Collective::Barrier, comm, request, |_, _| Ok(Prepared::barrier())) {
+        match begin(Collective::Barrier, comm, request, Volume::new(0, 0), |_, _| Ok(Prepared::barrier())) {
             Some(code) => code,
             None => {
                 let real = theirs!(c"PMPI_Ibarrier", unsafe extern "C-unwind" fn(Word, *mut Word) -> c_int);
@@ -64,7 +65,7 @@ macro_rules! nonblocking {
             let prepare = |process: &Process, ours: &Ours| {
                 arguments::bcast(process, ours, buffer.cast(), i64::from(count), datatype, root)
             };
-            match begin(Collective::Bcast, comm, request, prepare) {
+            match begin(Collective::Bcast, comm, request, Volume::new(i64::from(count), datatype), prepare) {
                 Some(code) => code,
                 None => call!(at_once, $rbcast, $obcast, comm, i64::from(count), (
 buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm => Word, request => *mut Word
@@ -78,7 +79,7 @@ buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm =>
         ) {
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
             let prepare = |process: &Process, ours: &Ours| arguments::reduce(process, ours, vectors, root);
-            match begin(Collective::Reduce, comm, request, prepare) {
+            match begin(Collective::Reduce, comm, request, vectors.volume(), prepare) {
                 Some(code) => code,
                 None => call!(at_once, $rreduce, $oreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
@@ -92,7 +93,7 @@ send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, o
             request: *mut Word
         ) {
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-            match begin(Collective::Allreduce, comm, request, |process, _| arguments::allreduce(process, vectors)) {
+            match begin(Collective::Allreduce, comm, request, vectors.volume(), |process, _| arguments::allreduce(process, vectors)) {
                 Some(code) => code,
                 None => call!(at_once, $rallreduce, $oallreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use han::{Call, Communicator, Context};
 
 use crate::abi::{Abi, Word};
-use crate::arguments::{Kept, Prepared};
+use crate::arguments::{Kept, Prepared, Volume};
 use crate::communicator::{Communicators, LastHandler};
 use crate::completion;
 use crate::datatype::Datatypes;
@@ -65,15 +65,15 @@ impl Ours {
 impl Process {
     /// The communicator behind a handle, if its collectives are carried out here.
     #[inline]
-    pub(crate) fn ours(&self, comm: Word) -> Result<Rc<Ours>, Why> {
+    pub(crate) fn ours(&self, comm: Word, volume: Volume) -> Result<Rc<Ours>, Why> {
         let entry = self.communicators.find(self, self.abi.flavour.word(comm))?;
-        entry.standing(self).map(Rc::clone)
+        entry.standing(self, volume).map(Rc::clone)
     }
 
     /// The same for a call that must not wait for others.
-    pub(crate) fn ours_already(&self, comm: Word) -> Result<Rc<Ours>, Why> {
+    pub(crate) fn ours_already(&self, comm: Word, volume: Volume) -> Result<Rc<Ours>, Why> {
         let entry = self.communicators.find(self, self.abi.flavour.word(comm))?;
-        entry.standing_already().map(Rc::clone)
+        entry.standing_already(self, volume).map(Rc::clone)
     }
 
     /// The same for calls that will be repeated.
@@ -91,7 +91,7 @@ impl Process {
     pub(crate) fn made(&self, comm: Word) {
         if self.rules.after == 0 && comm != self.abi.comm_null {
             // Whoever carries its collectives out, the decision is kept.
-            let _ = self.ours(comm);
+            let _ = self.ours(comm, Volume::new(0, 0));
         }
     }
 

@@ -13,9 +13,15 @@ use crate::report::Collective;
 /// Where an MPI was measured to be faster than han, on which machine: `benches/baselines`.
 const MEASURED: &[&str] = &[];
 
-/// Calls that go on before a communicator is made here: that takes about as long as so many short ones of an MPI
-/// (`docs/never-worse.md`).
-const AFTER: u32 = 256;
+/// What calls come to that go on before a communicator is made here: about as many short ones save as much as it takes to
+/// make one (`docs/never-worse.md`).
+const AFTER: u64 = 1000;
+
+/// What a call of so many bytes comes to: longer ones save more here, and less than in proportion, as the first ones of a new
+/// communicator find its memory new.
+pub(crate) fn weight(bytes: u64) -> u64 {
+    1 + bytes.isqrt() / 10
+}
 
 /// Why a call goes on to the MPI library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +71,8 @@ impl Why {
 /// What the user has set for this library alone, the same on all ranks.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// Calls of a communicator that are passed on before it is worth making one here.
-    pub(crate) after: u32,
+    /// What calls of a communicator come to that are passed on before it is worth making one here; see [`weight`].
+    pub(crate) after: u64,
     /// A table of what was done is wanted at the end.
     pub(crate) report: bool,
     pass: Vec<String>,
@@ -189,6 +195,12 @@ mod tests {
     #[test]
     fn what_was_measured_is_understood() {
         assert!(Rules::read(None, None).is_ok());
+    }
+
+    #[test]
+    fn longer_calls_count_for_more() {
+        assert_eq!([0, 8, 99, 100, 4096, 1 << 20].map(weight), [1, 1, 1, 2, 7, 103]);
+        assert!(weight(u64::MAX) < u64::MAX);
     }
 
     #[test]

@@ -87,7 +87,10 @@ pub(crate) fn with_dev_shm(size: &str, ranks: usize, role: &str) -> Option<Comma
 fn a_full_dev_shm_is_an_error_at_start_up() {
     let Some(mut command) = with_dev_shm("64k", 2, "hello") else { return };
     command.env("HAN_SET", "backing=dev_shm");
-    refused(Job::of(command), &["no memory for ", " bytes: rank 0: /dev/shm has ", " KiB left (ENOSPC): make it larger"]);
+    refused(
+        Job::of(command),
+        &["no memory for ", " bytes: rank 0: /dev/shm has ", " KiB left (ENOSPC): make it larger"],
+    );
 }
 
 #[test]
