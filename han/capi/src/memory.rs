@@ -23,7 +23,7 @@ impl Process {
             return Ok(ptr::null_mut());
         }
         if bytes == usize::MAX {
-            return Err(Failure::new(Code::Count, "the number of bytes is negative"));
+            return Err(Failure::new(Code::NoMemory, "the number of bytes is negative"));
         }
         let block = self.context.job().allocate(bytes, false).map_err(han::Error::from)?;
         let pointer = block.pointer();
