@@ -4,6 +4,9 @@
 //! all ranks, a line on the rank, a middle, the events, an end. Each part is a valid file by itself.
 
 use std::fmt::{self, Write};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
 
 use super::clock::{Alignment, Mark};
 use super::span::{Ending, Lane, Operation, Part, Span};
@@ -32,10 +35,20 @@ pub(super) struct Card {
 /// The first line. `is_whole` if what follows is of all ranks, to the end of the job.
 pub(super) fn head(job: &str, size: usize, is_whole: bool) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    format!(
-        "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"producer\":\"han {version}\",\"job\":\"{job}\",\"size\":{size},\
-         \"whole\":{is_whole},\"ranks\":[\n"
-    )
+    format!("{START}{version}\",\"job\":\"{job}\",\"size\":{size},\"whole\":{is_whole},\"ranks\":[\n")
+}
+
+/// What every file begins with.
+const START: &str = "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"producer\":\"han ";
+
+/// Whether there is something at `path` that no trace has written.
+pub(super) fn is_foreign(path: &Path) -> bool {
+    let begins_otherwise = || {
+        let mut start = [0; START.len()];
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+        read.is_err() || start != START.as_bytes()
+    };
+    fs::metadata(path).is_ok_and(|seen| seen.is_file() && seen.len() > 0) && begins_otherwise()
 }
 
 /// The beginning of the line on `rank` once it has said its last, with times by rank 0's clock.

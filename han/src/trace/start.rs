@@ -80,6 +80,10 @@ fn try_files(path: &Path, rank: usize, size: usize) -> std::result::Result<(), S
         })
     };
     if rank == 0 {
+        if part::is_foreign(path) {
+            let path = path.display();
+            return Err(format!("HAN_TRACE: {path} is no trace, and stays as it is: name another file"));
+        }
         try_file(&path.to_owned())?;
     }
     let part = part_of(path, rank);

@@ -29,6 +29,23 @@ fn a_file_that_cannot_be_written_ends_the_start() {
 }
 
 #[test]
+fn a_file_of_something_else_is_not_written_over() {
+    for text in ["precious", &"precious ".repeat(100)] {
+        let (folder, file) = folder();
+        fs::write(&file, text).unwrap();
+        job(&["-n", "2"], "few", &file).finish().expect(3, &["is no trace, and stays as it is: name another file"]);
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        assert_eq!(names(&folder), ["trace.json"]);
+        // An empty one is as good as none, and a trace gives way to the next.
+        fs::write(&file, "").unwrap();
+        for _ in 0..2 {
+            job(&["-n", "2"], "few", &file).finish().expect(0, &[]);
+        }
+        assert!(fs::read_to_string(&file).unwrap().starts_with("{\"displayTimeUnit\""));
+    }
+}
+
+#[test]
 fn devices_stay_and_links_are_followed() {
     let (folder, file) = folder();
     let [pipe, link] = ["pipe", "link"].map(|name| folder.path().join(name));
@@ -162,6 +179,7 @@ fn what_is_no_trace_is_refused() {
         let error = han_trace(&[name]).unwrap_err();
         assert!(error.contains("no file that HAN_TRACE has written"), "{text:?}: {error}");
     }
+    fs::remove_file(&file).unwrap();
     let other = folder.path().join("other.json");
     job(&["-n", "1"], "few", &file).finish().expect(0, &[]);
     job(&["-n", "1"], "few", &other).finish().expect(0, &[]);

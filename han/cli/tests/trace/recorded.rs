@@ -64,7 +64,7 @@ fn a_job_on_one_node_becomes_one_file() {
     let (folder, file) = folder();
     // The remains of other jobs are replaced, or let be.
     std::fs::write(folder.path().join("trace.json.rank-1"), "old").unwrap();
-    std::fs::write(&file, "old").unwrap();
+    std::fs::write(&file, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"producer\":\"han 0.0.1\",").unwrap();
     job(&["-n", "3"], "few", &file).finish().expect(0, &[]);
     let traced = Traced::read(&file);
     check_few(&traced, 3);
