@@ -9,7 +9,7 @@ use crate::coll::sm::{
 use crate::copy::{Method, Methods, stores};
 use crate::error::Result;
 use crate::job::Load;
-use crate::segment::layout::{INLINE_BYTES, annex_bytes};
+use crate::segment::layout::{INLINE_BYTES, annex_bytes, beside_bytes};
 use crate::settings::Settings;
 use crate::sys::{affinity, cache};
 use crate::topo::{Hierarchy, Locality};
@@ -151,7 +151,7 @@ impl Circumstances {
             Form::Flat => points.extend(self.payload(&terms, question)),
             Form::Tree if bytes <= INLINE_BYTES => {
                 points.push(self.tree(&terms, question.root));
-                points.extend(self.payload(&terms, question));
+                points.push(beside_flag(bytes, INLINE_BYTES));
             }
             Form::Joint => {
                 lent = true;
@@ -212,18 +212,16 @@ impl Circumstances {
     /// Where a payload of at most a cell travels, and how it comes there.
     fn payload(&self, terms: &Terms, question: Question) -> Vec<Point> {
         let bytes = question.bytes;
-        if bytes == 0 {
-            return vec![Point::new("payload", "none", "a flag says all", "")];
-        }
-        if bytes <= INLINE_BYTES {
-            return vec![Point::new("payload", "beside the flag", format!("at most {INLINE_BYTES} bytes"), "")];
+        let beside = beside_bytes(terms.ranks, terms.own_cores);
+        if bytes <= beside {
+            return vec![beside_flag(bytes, beside)];
         }
         let annex_bytes = annex_bytes(terms.ranks);
         if bytes <= annex_bytes {
-            let why = format!("more than {INLINE_BYTES} bytes, at most {annex_bytes}");
+            let why = format!("more than {beside} bytes, at most {annex_bytes}");
             return vec![Point::new("payload", "in its slot's annex", why, "")];
         }
-        let why = format!("more than {} bytes, at most {}", annex_bytes.max(INLINE_BYTES), terms.cell_bytes);
+        let why = format!("more than {} bytes, at most {}", annex_bytes.max(beside), terms.cell_bytes);
         vec![Point::new("payload", "in one cell", why, ""), self.stores(bytes)]
     }
 
@@ -398,6 +396,14 @@ impl fmt::Display for Explanation {
         }
         Ok(())
     }
+}
+
+/// A payload in the line of its flag, or the one behind it, where `most` fit.
+fn beside_flag(bytes: usize, most: usize) -> Point {
+    if bytes == 0 {
+        return Point::new("payload", "none", "a flag says all", "");
+    }
+    Point::new("payload", "beside the flag", format!("at most {most} bytes"), "")
 }
 
 #[cfg(test)]

@@ -25,7 +25,8 @@ use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::job::{AtWork, Job};
 use crate::segment::layout::{
-    FIRST_CELLS, Header, RankFlags, SLOTS, StepSlot, annex_bytes, cell_bytes, cells_in_ring, gap_bytes, whole_pages,
+    FIRST_CELLS, Header, RankFlags, SLOTS, StepSlot, annex_bytes, beside_bytes, cell_bytes, cells_in_ring, gap_bytes,
+    whole_pages,
 };
 use crate::segment::{Place, Segment, Shape};
 use annexes::Annexes;
@@ -149,7 +150,7 @@ impl Ring {
         let parts: Vec<usize> = (0..size).map(|rank| first + rank * stride).collect();
         let flags = parts.iter().map(|part| segment.place(*part)).collect();
         let annexes = parts.iter().map(|part| segment.bytes_at(part + annexes_at, depth as usize * annex_bytes));
-        let annexes = Annexes::new(annexes.collect(), annex_bytes, depth);
+        let annexes = Annexes::new(annexes.collect(), annex_bytes, beside_bytes(size, job.own_cores()), depth);
         let cells: Vec<usize> = parts.iter().map(|part| part + cells_at).collect();
         let mut terms = job.terms(&hierarchy);
         terms.cells = (stride - cells_at) / cell_bytes;

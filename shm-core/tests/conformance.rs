@@ -30,7 +30,7 @@ fn sum(size: usize, count: usize, salt: usize) -> Vec<i64> {
 /// Counts of i64 around the inline limit, cells, the slice threshold, chunks, and beyond the ring.
 fn counts(settings: &Settings) -> Vec<usize> {
     let mut counts = vec![0, 1, 2];
-    for bytes in [120, 1024, 4096, 8192, 32_768, settings.chunk_bytes.unwrap_or(16_384), 64 * 4096] {
+    for bytes in [56, 120, 1024, 4096, 8192, 32_768, settings.chunk_bytes.unwrap_or(16_384), 64 * 4096] {
         let at = bytes / 8;
         counts.extend([at.saturating_sub(1), at, at + 1]);
     }

@@ -61,7 +61,9 @@ type Combine<const BYTES: usize> = fn(Record<BYTES>, Record<BYTES>) -> Record<BY
 /// Counts around the inline limit, annexes, cells, chunks, and beyond the ring, up to `most_bytes`.
 fn counts<const BYTES: usize>(most_bytes: usize) -> Vec<usize> {
     let mut counts = vec![0, 1, 2];
-    for bytes in [120, 1024, 4096, 3 * 4096, 16_384, 65_536, 200_000].into_iter().filter(|&bytes| bytes <= most_bytes) {
+    for bytes in
+        [56, 120, 1024, 4096, 3 * 4096, 16_384, 65_536, 200_000].into_iter().filter(|&bytes| bytes <= most_bytes)
+    {
         counts.extend([bytes / BYTES, bytes / BYTES + 1]);
     }
     counts.sort_unstable();

@@ -337,7 +337,7 @@ impl Soak {
     }
 
     fn count(&mut self, bytes_each: usize) -> usize {
-        let boundaries = [0, 8, 15 * 8, 120, 121, 1000, 4096, 8192, 16_384, 65_536, 262_144];
+        let boundaries = [0, 8, 56, 57, 120, 121, 1000, 4096, 8192, 16_384, 65_536, 262_144];
         match self.random.below(100) {
             0..60 => self.random.below(40),
             60..90 => {

@@ -9,6 +9,8 @@ pub(super) struct Annexes {
     first: Vec<*mut u8>,
     /// Length of one; 0 where there are none.
     bytes: usize,
+    /// Payloads up to this length stand beside their flag.
+    beside_bytes: usize,
     /// How many each rank has.
     depth: u32,
     /// This rank's are known to be in memory.
@@ -17,14 +19,20 @@ pub(super) struct Annexes {
 
 impl Annexes {
     /// Of ranks whose annexes begin at `first`; `depth` is a power of two.
-    pub(super) fn new(first: Vec<*mut u8>, bytes: usize, depth: u32) -> Self {
-        Self { first, bytes, depth, touched: false }
+    pub(super) fn new(first: Vec<*mut u8>, bytes: usize, beside_bytes: usize, depth: u32) -> Self {
+        Self { first, bytes, beside_bytes, depth, touched: false }
     }
 
     /// Longest payload; 0 where there are no annexes.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Longest payload that stands beside its flag.
+    #[inline]
+    pub(super) fn beside_bytes(&self) -> usize {
+        self.beside_bytes
     }
 
     /// That of `rank`'s slot of `step`.

@@ -4,7 +4,7 @@
 use super::{Ring, Span};
 use crate::copy::cico::{LINE, copy_in, prefetch_for_read, prefetch_for_write};
 use crate::error::Result;
-use crate::segment::layout::INLINE_BYTES;
+use crate::segment::layout::{INLINE_BYTES, POLLED_BYTES};
 
 /// Lines of an annex that are asked for before the next payload is there: more gain nothing. Cells are asked for whole.
 const EXPECTED_LINES: usize = 4;
@@ -12,8 +12,6 @@ const EXPECTED_LINES: usize = 4;
 /// it gains.
 const LONGEST_EXPECTED: usize = 256 << 10;
 const LONGEST_EXPECTED_SHARED: usize = 32 << 10;
-/// What of a payload stands in the line that a reader polls.
-const POLLED_BYTES: usize = LINE - 8;
 /// Payloads from here on are not asked for by their readers: their writer is at work on these lines for so long that it would
 /// lose them again and again.
 const LONG_BYTES: usize = 512;
@@ -34,10 +32,16 @@ impl Ring {
         });
     }
 
+    /// Whether a payload stands beside its flag.
+    #[inline]
+    fn is_beside(&self, bytes: usize) -> bool {
+        bytes <= self.annexes.beside_bytes()
+    }
+
     /// Takes the next step with room for a payload of at most a cell.
     #[inline]
     pub(crate) fn take_payload(&mut self, bytes: usize) -> Span {
-        self.take(if bytes <= INLINE_BYTES || bytes <= self.annexes.bytes() { 0 } else { bytes })
+        self.take(if self.is_beside(bytes) || bytes <= self.annexes.bytes() { 0 } else { bytes })
     }
 
     /// Copies `bytes` at `from` into this rank's part of `span`: beside the flag, into its annex, or into its cell.
@@ -46,7 +50,7 @@ impl Ring {
     /// As for [`put_inline`](Self::put_inline), for at most the bytes that the span was taken for.
     #[inline]
     pub(crate) unsafe fn put_payload(&mut self, span: Span, from: *const u8, bytes: usize) {
-        if bytes <= INLINE_BYTES {
+        if self.is_beside(bytes) {
             // SAFETY: the caller's promise.
             unsafe { self.put_inline(span, from, bytes) };
         } else if bytes <= self.annexes.bytes() {
@@ -73,7 +77,7 @@ impl Ring {
     /// Where `rank` has put a payload of `bytes` in `span`.
     #[inline]
     pub(crate) fn payload(&self, rank: usize, span: Span, bytes: usize) -> *const u8 {
-        if bytes <= INLINE_BYTES {
+        if self.is_beside(bytes) {
             self.inline(rank, span)
         } else if bytes <= self.annexes.bytes() {
             self.annexes.at(rank, span.step())
@@ -170,7 +174,7 @@ impl Ring {
     #[inline(never)]
     fn fetch_payload(&self, peer: usize, span: Span, bytes: usize) {
         let from = self.payload(peer, span, bytes);
-        let polled = if bytes <= INLINE_BYTES { POLLED_BYTES } else { 0 };
+        let polled = if self.is_beside(bytes) { POLLED_BYTES } else { 0 };
         for at in (polled..bytes).step_by(LINE).take(EXPECTED_LINES) {
             prefetch_for_read(from.wrapping_add(at));
         }
@@ -180,7 +184,7 @@ impl Ring {
     /// so that its lines are this core's own when it comes. Not for the flag: a peer that polls it already would lose it twice.
     #[inline]
     pub(crate) fn expect_another(&mut self, bytes: usize, chunk_bytes: usize) {
-        if bytes > INLINE_BYTES {
+        if !self.is_beside(bytes) {
             self.ask_for_next(bytes, chunk_bytes);
         }
     }

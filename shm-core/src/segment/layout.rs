@@ -29,6 +29,8 @@ pub const PAGE: usize = 4096;
 pub const INLINE_WORDS: usize = 15;
 /// Payload that rides in the flag's lines.
 pub const INLINE_BYTES: usize = 8 * INLINE_WORDS;
+/// What of a payload stands in the line that a reader polls.
+pub const POLLED_BYTES: usize = 64 - 8;
 /// Words of an abort record: kind, rank and pid, length, then text.
 pub const ABORT_WORDS: usize = 64;
 
@@ -226,6 +228,13 @@ pub const fn gap_bytes(own_cores: bool) -> usize {
 #[must_use]
 pub fn annex_bytes(ranks: usize) -> usize {
     if ranks <= MANY_RANKS { 1024 } else { 0 }
+}
+
+/// Longest payload that stands beside the flag: all that there is room for, or where the writer has a core to ask for its
+/// annex's lines in advance, what is in the line that readers poll.
+#[must_use]
+pub fn beside_bytes(ranks: usize, own_cores: bool) -> usize {
+    if own_cores && annex_bytes(ranks) > 0 { POLLED_BYTES } else { INLINE_BYTES }
 }
 
 /// Cells that each of `ranks` has: more than may be in flight, so that by the time a place comes again its

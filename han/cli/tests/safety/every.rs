@@ -11,7 +11,7 @@ const RANKS: usize = 9;
 /// Counts of i64 around the inline limit, annexes, cells, what is lent, shared out and cut, and beyond the ring.
 fn counts() -> Vec<usize> {
     let around = |bytes: usize| [bytes / 8 - 1, bytes / 8, bytes / 8 + 1];
-    let mut counts: Vec<_> = [120, 1024, 4096, 8192, 16_384, 32_768, 65_536].into_iter().flat_map(around).collect();
+    let mut counts: Vec<_> = [56, 120, 1024, 4096, 8192, 16_384, 32_768, 65_536].into_iter().flat_map(around).collect();
     counts.extend([0, 1, 2, 64 * 4096 / 8 + 1, 3 * 64 * 4096 / 8 + 77]);
     counts
 }
