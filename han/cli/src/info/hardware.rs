@@ -72,7 +72,7 @@ impl Hardware {
         }
         write!(out, "Sockets: {}; NUMA nodes:", self.sockets)?;
         for node in &self.numa_nodes {
-            write!(out, " {} (cores {})", node.node, node.cores)?;
+            write!(out, " node {} (cores {})", node.node, node.cores)?;
         }
         writeln!(out, "\nHierarchy of one rank per core: {} (its tree: `han info --root 0`)", self.hierarchy)?;
         let mut table = plain_table(&["cache", "size", "shared by cores"]);

@@ -85,8 +85,8 @@ pub fn check_names(names: &[String]) -> Result<()> {
     let here: BTreeSet<_> = tagged.iter().chain(&any).map(Info::provider).collect();
     match names.iter().find(|name| !known.contains(&name.as_str()) && !here.contains(*name)) {
         Some(name) => {
-            let here: Vec<_> = here.into_iter().collect();
-            let (here, known) = (here.join(", "), known.join(", "));
+            let elsewhere: Vec<_> = known.iter().filter(|known| !here.contains(**known)).copied().collect();
+            let (here, known) = (here.into_iter().collect::<Vec<_>>().join(", "), elsewhere.join(", "));
             let reason = format!("no provider {name} is here or known: name some of {here}, or {known}");
             Err(Error::InvalidArgument(reason))
         }
