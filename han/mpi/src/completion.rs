@@ -8,6 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::yield_now;
+use std::time::{Duration, Instant};
 
 use crate::abi::{UNDEFINED, Word};
 use crate::deputy;
@@ -103,21 +104,27 @@ fn testall(count: c_int, requests: Requests, flag: Number, statuses: Status) -> 
     tested(count, requests, flag, test, |tested, _| tested.several(0..count, statuses))
 }
 
-/// Of so many requests one is looked at in each poll, on average: a look at all for each that completes takes too long.
-const LOOKED_AT: usize = 64;
+/// Looks at more requests than this take long enough to be reckoned with.
+const FEW: usize = 64;
 
+/// Waits for all of them. A look at all takes the longer the more there are, however few have completed, so looks take half of
+/// the time at most.
 fn wait_for_all(count: c_int, requests: Requests, statuses: Status) -> c_int {
-    let polls_a_look = 1 + usize::try_from(count).unwrap_or(0) / LOOKED_AT;
-    let mut polls = 0;
+    if usize::try_from(count).is_ok_and(|count| count <= FEW) {
+        return until(|flag| testall(count, requests, flag, statuses));
+    }
+    let (mut took, mut looked) = (Duration::ZERO, Instant::now());
     until(|flag| {
-        polls += 1;
-        if polls < polls_a_look && request::any() {
+        if request::any() && looked.elapsed() < took {
             // SAFETY: `until` has room for the flag.
             unsafe { flag.write(0) };
             return SUCCESS;
         }
-        polls = 0;
-        testall(count, requests, flag, statuses)
+        let began = Instant::now();
+        let code = testall(count, requests, flag, statuses);
+        looked = Instant::now();
+        took = looked - began;
+        code
     })
 }
 
