@@ -279,9 +279,8 @@ impl Config {
     /// Every setting.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
-        let of_variables = VARIABLES.iter().map(|&(key, variable, meaning)| (key, variable, meaning));
         let keys = KEYS.iter().chain(select::KEYS).chain(OWN_KEYS);
-        let all = of_variables.chain(keys.map(|&(key, meaning)| (key, "HAN_SET", meaning)));
+        let all = VARIABLES.iter().copied().chain(keys.map(|&(key, meaning)| (key, "HAN_SET", meaning)));
         let entry = |(key, variable, meaning)| {
             let origin = self.origins.iter().find(|(known, _)| known == key).map(|(_, origin)| origin.clone());
             let origin = origin.unwrap_or_else(|| "default".to_owned());

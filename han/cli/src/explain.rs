@@ -98,11 +98,6 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if args.non_commutative && !args.reduces() {
         return Err(format!("--non-commutative: {} has no operator", args.collective).into());
     }
-    let (bytes, element_bytes) = (args.bytes.unwrap_or(0), args.dtype.size());
-    if args.reduces() && !bytes.is_multiple_of(element_bytes) {
-        let dtype = args.dtype;
-        return Err(format!("{bytes} bytes: elements of {dtype} have {element_bytes} (--dtype)").into());
-    }
     if args.nodes > 1 {
         return between_nodes(args, config, ranks);
     }

@@ -133,8 +133,8 @@ impl Segment {
             }
             let failed = verdicts.iter().enumerate().filter(|(_, verdict)| !verdict.is_empty());
             let failed: Vec<_> = failed.map(|(rank, verdict)| (exchange.number(rank), verdict)).collect();
-            let told = failed.iter().map(|(rank, verdict)| Error::told(*rank, verdict));
-            lack = told.into_iter().find(|error| matches!(error, Error::NoMemory { .. }));
+            let mut told = failed.iter().map(|(rank, verdict)| Error::told(*rank, verdict));
+            lack = told.find(|error| matches!(error, Error::NoMemory { .. }));
             reasons.extend(failed.first().map(|(rank, verdict)| format!("{backing}: rank {rank}: {verdict}")));
         }
         let startup = || Error::Startup(format!("no shared memory that all ranks can map: {}", reasons.join("; ")));
