@@ -132,7 +132,7 @@ impl Circumstances {
         );
         let mut decision = terms.decide(collective, bytes, || question.keeps_order);
         let mut points = Vec::new();
-        if decision == Decision::Together && !terms.likely_joint(bytes) {
+        if decision == Decision::Together && !terms.likely_joint(collective, bytes) {
             let (because, change) = terms.because(decision, collective, bytes);
             points.push(Point::new("tried now and then", Form::Joint.name(), because, change));
             decision = terms.decide_by_chunks(collective, bytes);

@@ -144,7 +144,9 @@ impl Ring {
         let mut segment = segment?;
         let hierarchy = job.hierarchy().of_ranks(&world);
         let mut peers: Vec<usize> = (0..size).filter(|&peer| peer != rank).collect();
-        peers.sort_by_key(|&peer| (!job.shares_core(world[peer]), hierarchy.distance(rank, peer)));
+        // Of those that are equally near each rank begins behind itself: ranks that run at the same time do not all read the same one.
+        let ahead = |peer| if job.own_cores() { (peer + size - rank) % size } else { peer };
+        peers.sort_by_key(|&peer| (!job.shares_core(world[peer]), hierarchy.distance(rank, peer), ahead(peer)));
         segment.forget_file();
         let stride = (segment.bytes() - first) / size;
         let parts: Vec<usize> = (0..size).map(|rank| first + rank * stride).collect();
@@ -157,7 +159,7 @@ impl Ring {
         let stores = Stores::new(job.settings().past_caches);
         let cells = Cells::new(&segment, &cells, terms.cells, gap_bytes(job.own_cores()), stores);
         Ok(Self {
-            trials: Trials::new(|bytes| terms.likely_joint(bytes)),
+            trials: Trials::new(|collective, bytes| terms.likely_joint(collective, bytes)),
             terms,
             by_core: ByCore::of(&hierarchy),
             families: Families::new(hierarchy, rank),

@@ -33,13 +33,18 @@ fn reasons_name_what_has_decided() {
     assert!(point(&few, "form").because.contains("trees are for 32 ranks"), "{few}");
     assert_eq!(point(&few, "payload").value, "beside the flag");
 
+    let eight = Circumstances { everywhere: false, ..circumstances(8, true) };
+    let short = eight.explain(question(Collective::Allreduce, 4096, false));
+    assert_eq!(short.choice, "sm/slice");
+    assert!(point(&short, "form").because.contains("8 vectors of 4096 bytes have 16384 or more together"), "{short}");
+
     let large = circumstances(8, false).explain(question(Collective::Bcast, 1 << 20, false));
     assert_eq!(large.choice, "sm/direct");
     assert_eq!(point(&large, "chunks").value, "16 of 65536 bytes");
     assert!(point(&large, "vectors").change.contains("han_malloc"), "{large}");
     assert!(point(&large, "stores of results").because.contains("fewer than 4194304"), "{large}");
 
-    let shared = circumstances(8, true).explain(question(Collective::Allreduce, 4 << 20, true));
+    let shared = eight.explain(question(Collective::Allreduce, 4 << 20, true));
     assert_eq!(shared.choice, "solo/slice");
     assert!(
         point(&shared, "vectors")
@@ -50,7 +55,7 @@ fn reasons_name_what_has_decided() {
     assert!(point(&shared, "reduced by").value.contains("which it writes to all"), "{shared}");
     assert!(point(&shared, "stores of results").value.contains("past the last cache"), "{shared}");
     let in_place = Question { in_place: true, ..question(Collective::Allreduce, 4 << 20, true) };
-    let in_place = circumstances(8, true).explain(in_place);
+    let in_place = eight.explain(in_place);
     assert_eq!(point(&in_place, "stores of results").value, "ordinary", "{in_place}");
     let longer = circumstances(8, false).explain(question(Collective::Bcast, 4 << 20, false));
     assert!(point(&longer, "stores of results").value.contains("past the last cache"), "{longer}");

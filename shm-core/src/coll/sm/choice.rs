@@ -7,8 +7,12 @@
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::family::has_levels;
-use crate::coll::sm::table::{LEVELS_FROM, Reducers, Row, TREES_FROM};
+use crate::coll::sm::table::{
+    JOINT_FROM, JOINT_FROM_OF_FOUR, JOINT_FROM_OF_TWO, LEVELS_FROM, Reducers, Row, SHORT_SLICES_BYTES,
+    SHORT_SLICES_RANKS, TREES_FROM,
+};
 use crate::coll::sm::{ByCore, Form};
+use crate::copy::cico::LINE;
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring, gap_bytes};
 use crate::settings::{Settings, Single};
 use crate::topo::Hierarchy;
@@ -34,6 +38,8 @@ pub(crate) struct Terms {
     pub(crate) last_cache_bytes: usize,
     /// Small messages travel along trees from so many ranks on.
     pub(crate) trees_from: usize,
+    /// An allreduce of so many bytes, at most a cell, has more in all vectors together than each rank had better read.
+    much_to_read_from: usize,
     /// What the setting says, if it does.
     pub(crate) set_slices_from: Option<usize>,
     pub(crate) set_lent_from: Option<usize>,
@@ -47,8 +53,6 @@ pub(crate) struct Terms {
 
 /// Ranks whose parts are shorter do not work jointly: each call of the kernel costs as much as copying so many bytes.
 const LEAST_PART_BYTES: usize = 4096;
-/// From here on to work jointly probably pays.
-const LIKELY_FROM: usize = 32 << 10;
 
 /// The branch that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +69,7 @@ pub(crate) enum Decision {
     TooLongForTrees,
     NoPartialSums,
     ManyRanks,
+    MuchToRead,
     // More than one cell.
     Together,
     ManyLevels,
@@ -84,7 +89,7 @@ impl Decision {
             Self::FewRanks | Self::SharedCores | Self::TooLongForTrees | Self::NoPartialSums => Form::Flat,
             Self::ManyRanks | Self::ManyLevels => Form::Tree,
             Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare => Form::Direct,
-            Self::LongEnough => Form::Slice,
+            Self::LongEnough | Self::MuchToRead => Form::Slice,
             Self::CoreByCore => Form::Chain,
             Self::Together => Form::Joint,
         }
@@ -109,6 +114,8 @@ impl Terms {
     ) -> Self {
         let (ranks, levels) = (hierarchy.size(), has_levels(hierarchy));
         let row = |collective| Row::of(collective, ranks, own_cores);
+        let is_shared_out = own_cores && ranks >= SHORT_SLICES_RANKS;
+        let much = SHORT_SLICES_BYTES.div_ceil(ranks).max(LINE * ranks).max(settings.slice_min_bytes.unwrap_or(0));
         Self {
             ranks,
             own_cores,
@@ -120,6 +127,7 @@ impl Terms {
             cells: cells_in_ring(ranks),
             last_cache_bytes,
             trees_from: settings.tree_min_ranks.unwrap_or(if levels { LEVELS_FROM } else { TREES_FROM }),
+            much_to_read_from: if is_shared_out { much } else { usize::MAX },
             set_slices_from: settings.slice_min_bytes,
             set_lent_from: settings.single_copy_min_bytes,
             for_all_max_bytes: settings.for_all_max_bytes,
@@ -160,7 +168,9 @@ impl Terms {
             };
         }
         // Where ranks share cores each level of a tree costs switches.
-        if self.ranks < self.trees_from {
+        if bytes >= self.much_to_read_from && collective == Collective::Allreduce {
+            Decision::MuchToRead
+        } else if self.ranks < self.trees_from {
             Decision::FewRanks
         } else if !self.own_cores {
             Decision::SharedCores
@@ -186,9 +196,16 @@ impl Terms {
         is_long && self.by_core && !self.own_cores && !self.reproducible && self.set_slices_from.is_none()
     }
 
-    /// True if to work jointly on `bytes` each probably pays, where no trial has told yet. It does for two ranks.
-    pub(crate) fn likely_joint(&self, bytes: usize) -> bool {
-        self.ranks == 2 && bytes >= LIKELY_FROM
+    /// True if to work jointly on `bytes` each probably pays, where no trial has told yet. Of a bcast many readers keep each
+    /// other from the root's pages, while the kernel copies them.
+    pub(crate) fn likely_joint(&self, collective: Collective, bytes: usize) -> bool {
+        let from = match self.ranks {
+            2 => JOINT_FROM_OF_TWO,
+            _ if !adds(collective) => return false,
+            3..=4 => JOINT_FROM_OF_FOUR,
+            _ => JOINT_FROM,
+        };
+        bytes >= from
     }
 
     /// As [`decide`](Self::decide) for more than a cell, if ranks did not work jointly.
@@ -332,6 +349,15 @@ mod tests {
             (terms(3, true, |s| s.slice_min_bytes = Some(9000)), Allreduce, 8999, Decision::TooShortToShare),
             (terms(3, true, |s| s.slice_min_bytes = Some(9000)), Reduce, 9000, Decision::LongEnough),
             (own(4), Reduce, 8192, Decision::LongEnough),
+            (own(4), Allreduce, 4096, Decision::FewRanks),
+            (own(8), Allreduce, 2047, Decision::FewRanks),
+            (own(8), Allreduce, 2048, Decision::MuchToRead),
+            (own(8), Reduce, 2048, Decision::FewRanks),
+            (own(30), Allreduce, 1919, Decision::FewRanks),
+            (own(30), Allreduce, 1920, Decision::MuchToRead),
+            (terms(8, false, |_| {}), Allreduce, 4096, Decision::FewRanks),
+            (terms(8, true, |s| s.slice_min_bytes = Some(4096)), Allreduce, 4095, Decision::FewRanks),
+            (terms(8, true, |s| s.reproducible = true), Allreduce, 4096, Decision::MuchToRead),
             (terms(4, false, |_| {}), Reduce, 8192, Decision::TooShortToShare),
             (terms(8, false, |_| {}), Allreduce, 1 << 20, Decision::LongEnough),
         ] {
@@ -405,6 +431,19 @@ mod tests {
             assert_ne!(decide(shared_cores, 1 << 20), Decision::Together);
             assert_eq!(decide(reaching(3, |s| s.form = Some(Form::Joint)), 1).form(), Form::Joint);
         }
+    }
+
+    #[test]
+    fn long_vectors_probably_go_jointly_unless_many_read_one() {
+        let from = |ranks, collective| {
+            let terms = terms(ranks, true, |_| {});
+            (12..30).map(|power| 1 << power).find(|&bytes| terms.likely_joint(collective, bytes))
+        };
+        for collective in [Bcast, Reduce, Allreduce] {
+            assert_eq!(from(2, collective), Some(32 << 10));
+        }
+        assert_eq!((from(3, Bcast), from(3, Reduce), from(4, Allreduce)), (None, Some(256 << 10), Some(256 << 10)));
+        assert_eq!((from(5, Bcast), from(16, Reduce), from(16, Allreduce)), (None, Some(2 << 20), Some(2 << 20)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Why a form was chosen, in words, and which settings would change it.
 
 use crate::coll::sm::choice::{Decision, adds};
+use crate::coll::sm::table::SHORT_SLICES_BYTES;
 use crate::coll::sm::{Form, Terms};
 use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
@@ -32,6 +33,10 @@ impl Terms {
             }
             Decision::ManyRanks => {
                 (format!("{ranks} ranks with a core each are {trees_from} or more"), change("tree_min_ranks"))
+            }
+            Decision::MuchToRead => {
+                let much = format!("{ranks} vectors of {bytes} bytes have {SHORT_SLICES_BYTES} or more together");
+                (format!("{much}, which without slices each rank would read"), change("slice_min_bytes"))
             }
             Decision::Together => {
                 let otherwise = self.decide_by_chunks(collective, bytes).form();

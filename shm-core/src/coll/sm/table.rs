@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use reduce_kernels::Collective;
 
 /// From so many ranks on small messages travel along trees, if every rank has a core; and where trees follow
-/// several levels of the machine. Neither was measured.
+/// several levels of the machine. Neither was measured: with 16 ranks on one level trees are slower.
 pub(crate) const TREES_FROM: usize = 32;
 pub(crate) const LEVELS_FROM: usize = 16;
 
@@ -16,6 +16,17 @@ pub(crate) const LEAST_CHUNK_BYTES: usize = 16 * KIB;
 pub(crate) const MOST_CHUNK_BYTES: usize = 64 * KIB;
 /// From so many bytes on a bcast that would be a single chunk goes in two, where ranks have a core each.
 pub(crate) const LEAST_HALVED_BYTES: usize = 8 * KIB;
+
+/// Allreduces of at most a cell go by slices from so many ranks on, if these have a core each, from so many bytes of all
+/// ranks together on, and if there is a line of the vector for each: everybody would read as many.
+pub(crate) const SHORT_SLICES_RANKS: usize = 5;
+pub(crate) const SHORT_SLICES_BYTES: usize = 16 * KIB;
+
+/// Vectors from which on to work jointly probably pays, where no trial has told yet: of two ranks; and in reductions of
+/// up to four and of more.
+pub(crate) const JOINT_FROM_OF_TWO: usize = 32 * KIB;
+pub(crate) const JOINT_FROM_OF_FOUR: usize = 256 * KIB;
+pub(crate) const JOINT_FROM: usize = 2 * MIB;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -68,9 +79,10 @@ use Cores::{Either, Own, Shared};
 use Reducers::{Each, Everybody, RootThroughCells};
 
 #[rustfmt::skip]
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 14] = [
     //                              lent_from  slices_from chains_from reducers          for_all  chunks
-    row(Bcast,     2..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16),
+    row(Bcast,     2..=4,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16),
+    row(Bcast,     5..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   2),
     row(Bcast,     2..=3,   Shared, 64 * KIB,  NEVER,      NEVER,      Each,             false,   16),
     row(Bcast,     4..=4,   Shared, 256 * KIB, NEVER,      NEVER,      Each,             false,   16),
     row(Bcast,     5..=256, Shared, 512 * KIB, NEVER,      NEVER,      Each,             false,   16),
@@ -152,7 +164,7 @@ mod tests {
         }
         assert_eq!(Row::of(Reduce, 3, false).to_string(), "reduce of 2 to 4 ranks on shared cores");
         assert_eq!(Row::of(Allreduce, 2, true).to_string(), "allreduce of 2 ranks");
-        assert_eq!(Row::of(Bcast, 2, true).to_string(), "bcast of 2 ranks or more with a core each");
+        assert_eq!(Row::of(Bcast, 5, true).to_string(), "bcast of 5 ranks or more with a core each");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
 
 /// Operations between two trials of a kind: doubled while they change nothing, or four times as many if the other way is slower
-/// by far.
+/// by far, for each time that it takes as long.
 const FIRST_PAUSE: u32 = 8;
 const LAST_PAUSE: u32 = 512;
 /// Where the other way takes several times as long, pauses get so many times as long as that, up to this: of 8 KiB, which the
@@ -45,17 +45,15 @@ pub(crate) struct Kind(usize);
 
 /// Powers of two from 2^12 on; the last kind has all that is longer.
 const LENGTHS: usize = 14;
-const KINDS: usize = 3 * LENGTHS;
+const COLLECTIVES: [Collective; 3] = [Collective::Bcast, Collective::Reduce, Collective::Allreduce];
+const KINDS: usize = COLLECTIVES.len() * LENGTHS;
 
 impl Kind {
     fn of(collective: Collective, bytes: usize) -> Self {
         let length = (bytes.max(1).ilog2() as usize).saturating_sub(12).min(LENGTHS - 1);
-        let collective = match collective {
-            Collective::Barrier | Collective::Bcast => 0,
-            Collective::Reduce => 1,
-            Collective::Allreduce => 2,
-        };
-        Self(collective * LENGTHS + length)
+        let index = COLLECTIVES.iter().position(|&one| one == collective);
+        // A barrier has no vectors: it counts as a bcast.
+        Self(index.unwrap_or(0) * LENGTHS + length)
     }
 }
 
@@ -175,9 +173,9 @@ struct Trial {
 
 impl Trials {
     /// `likely`: whether to work jointly on so many bytes probably pays.
-    pub(crate) fn new(likely: impl Fn(usize) -> bool) -> Self {
+    pub(crate) fn new(likely: impl Fn(Collective, usize) -> bool) -> Self {
         let trial = |kind: usize| Trial {
-            joint: likely(1 << (kind % LENGTHS + 12)),
+            joint: likely(COLLECTIVES[kind / LENGTHS], 1 << (kind % LENGTHS + 12)),
             is_judged: false,
             has_told: false,
             pause: 1,
@@ -265,14 +263,20 @@ impl Trials {
         let (chosen, other) = if trial.joint { (jointly_ns, otherwise_ns) } else { (otherwise_ns, jointly_ns) };
         let is_faster = |one: u64, than: u64, percent: u64| one * 100 < than * (100 - percent);
         trial.dissent = if is_faster(other, chosen, MARGIN_PERCENT) { trial.dissent + 1 } else { 0 };
-        if trial.dissent >= IN_A_ROW || is_faster(other, chosen, WIDE_MARGIN_PERCENT) {
-            // No shorter pauses: where both take about as long, trials would come one after the other.
+        let is_wide = is_faster(other, chosen, WIDE_MARGIN_PERCENT);
+        if trial.dissent >= IN_A_ROW || is_wide {
             (trial.joint, trial.dissent) = (!trial.joint, 0);
+            if is_wide {
+                // What was faster by far so far may be so again: this trial may have been disturbed.
+                trial.last_pause = FIRST_PAUSE;
+            }
+            // Otherwise no shorter pauses: where both take about as long, trials would come one after the other.
             trial.pause = trial.last_pause;
         } else if trial.dissent == 0 {
             let times_slower = other.checked_div(chosen).map_or(1, |times| times.clamp(1, MOST_TIMES_SLOWER));
-            let most = LAST_PAUSE * u32::try_from(times_slower).unwrap_or(1);
-            trial.rest(if is_faster(chosen, other, WIDE_MARGIN_PERCENT) { 4 } else { 2 }, most);
+            let times_slower = u32::try_from(times_slower).unwrap_or(1);
+            let is_far = is_faster(chosen, other, WIDE_MARGIN_PERCENT);
+            trial.rest(if is_far { 4 * times_slower } else { 2 }, LAST_PAUSE * times_slower);
         } else {
             return; // the next operation is a trial again
         }

@@ -31,13 +31,15 @@ fn play(trials: &mut [Trials; 2], operations: usize, bytes: usize, [jointly_ns, 
 }
 
 fn two() -> [Trials; 2] {
-    [Trials::new(|bytes| bytes >= BYTES), Trials::new(|bytes| bytes >= BYTES)]
+    [Trials::new(|_, bytes| bytes >= BYTES), Trials::new(|_, bytes| bytes >= BYTES)]
 }
 
 #[test]
 fn what_is_faster_goes_on_with_ever_fewer_trials() {
     let trial = "OOOOOOJJJJJJE";
-    for (times, pauses) in [([1000, 1100], [16, 32, 12]), ([1000, 5000], [32, 128, 12])] {
+    for (times, pauses) in
+        [([1000, 1100], [16, 32, 12]), ([1000, 1400], [32, 128, 12]), ([1000, 5000], [160, 2560, 12])]
+    {
         let mut trials = two();
         let pauses = pauses.map(|operations| "j".repeat(operations));
         let expected = format!("j{trial}{}{trial}{}{trial}{}", pauses[0], pauses[1], pauses[2]);
@@ -64,7 +66,7 @@ fn two_trials_in_a_row_change_the_way_and_one_does_not() {
     // About as fast is not faster.
     play(&mut trials, 2000, BYTES, [1000, 1040]);
     assert!(!trials[0].prefers_joint(Bcast, BYTES));
-    assert!(!Trials::new(|bytes| bytes >= BYTES).prefers_joint(Bcast, BYTES - 1), "short ones begin the other way");
+    assert!(!Trials::new(|_, bytes| bytes >= BYTES).prefers_joint(Bcast, BYTES - 1), "short ones begin the other way");
 }
 
 #[test]
@@ -93,7 +95,7 @@ fn what_is_found_of_a_length_is_the_first_guess_of_others() {
 
 #[test]
 fn cells_used_for_the_first_time_and_ranks_that_wander_decide_nothing() {
-    let mut trials = Trials::new(|bytes| bytes >= BYTES);
+    let mut trials = Trials::new(|_, bytes| bytes >= BYTES);
     trials.turn(Bcast, BYTES);
     let stay = Stay { came_ns: 1, left_ns: 2 };
     for _ in 0..MOST_WARMING {
@@ -101,7 +103,7 @@ fn cells_used_for_the_first_time_and_ranks_that_wander_decide_nothing() {
         trials.went(kind, BYTES, stay, false);
     }
     assert_eq!(trials.turn(Bcast, BYTES), Turn::Goes(Way::Jointly));
-    let mut trials = Trials::new(|bytes| bytes >= BYTES);
+    let mut trials = Trials::new(|_, bytes| bytes >= BYTES);
     let (kind, took) = (0..20)
         .find_map(|_| match trials.turn(Bcast, BYTES) {
             Turn::Timed(_, kind) => {
@@ -132,7 +134,7 @@ fn operations_in_which_a_rank_has_taken_pages_do_not_count() {
     cold.0[1] = Stay::COLD;
     assert_eq!(times([BYTES; ALL_TIMED], [warm, cold].into_iter()), Times::Cold);
 
-    let mut trials = Trials::new(|_| false);
+    let mut trials = Trials::new(|_, _| false);
     let kind = Kind::of(Bcast, BYTES);
     trials.judge(kind, Times::Cold);
     assert!(!trials.prefers_joint(Bcast, BYTES) && !trials.begins_again(kind));
@@ -148,6 +150,20 @@ fn trials_of_what_takes_many_times_as_long_are_rare() {
         let pause = ways.split('E').nth(20).map(|between| between.matches('o').count());
         assert_eq!(pause, Some(most as usize));
     }
+}
+
+#[test]
+fn a_trial_that_was_disturbed_is_soon_made_good() {
+    let mut trials = two();
+    play(&mut trials, 100_000, BYTES / 2, [9000, 1000]);
+    assert!(!trials[0].prefers_joint(Bcast, BYTES / 2));
+    let until_flipped = (0..).take_while(|_| {
+        play(&mut trials, 1, BYTES / 2, [9000, 90_000]);
+        !trials[0].prefers_joint(Bcast, BYTES / 2)
+    });
+    assert!(until_flipped.count() <= (8 * LAST_PAUSE + 40) as usize);
+    let ways = play(&mut trials, FIRST_PAUSE as usize + 20, BYTES / 2, [9000, 1000]);
+    assert_eq!(ways, "j".repeat(8) + "OOOOOOJJJJJJE" + "ooooooo", "{ways}");
 }
 
 /// Every second one is shorter, and takes less.
@@ -168,7 +184,7 @@ fn calls_that_take_turns_are_told_apart() {
 
 #[test]
 fn lengths_that_are_like_no_other_give_a_trial_up() {
-    let mut trials = Trials::new(|bytes| bytes >= BYTES);
+    let mut trials = Trials::new(|_, bytes| bytes >= BYTES);
     trials.turn(Bcast, BYTES);
     let stay = Stay { came_ns: 1, left_ns: 2 };
     // The first that could be timed is followed by others that are all longer.
@@ -209,7 +225,7 @@ fn an_operation_takes_from_the_last_that_came_to_the_last_that_left() {
         ranks[1].0[untold] = Stay::WANDERED;
         assert_eq!(times([BYTES; ALL_TIMED], ranks.into_iter()), Times::Wandered);
     }
-    assert!(!Trials::new(|_| false).prefers_joint(Bcast, 1 << 30));
+    assert!(!Trials::new(|_, _| false).prefers_joint(Bcast, 1 << 30));
 }
 
 #[test]
