@@ -171,8 +171,9 @@ impl Job {
         self.patience
     }
 
-    /// True if every rank has a core to itself.
-    pub(crate) fn own_cores(&self) -> bool {
+    /// True if every rank has a core to itself: the same on all ranks.
+    #[must_use]
+    pub fn own_cores(&self) -> bool {
         self.own_cores
     }
 

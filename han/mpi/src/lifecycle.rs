@@ -26,7 +26,7 @@ use crate::progress::Progress;
 use crate::real::{Real, SUCCESS, library_version, real};
 use crate::report::{self, Report};
 use crate::request::Requests;
-use crate::rules::Rules;
+use crate::rules::{Group, Rules};
 
 export! {
     fn MPI_Init, PMPI_Init(argc: *mut c_int, argv: *mut *mut *mut c_char) {
@@ -190,7 +190,8 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Pro
     let meanwhile = progress.clone();
     context.meanwhile(move || meanwhile.look());
     let (communicator, mpi) = (context.world().clone(), library_version());
-    let passed = rules.of(world.size, context.node_count() > 1, &mpi);
+    let (several_nodes, own_cores) = (context.node_count() > 1, context.job().own_cores());
+    let passed = rules.of(Group { ranks: world.size, several_nodes, own_cores }, &mpi);
     let requests = Requests::new(&abi)?;
     Ok(Process {
         communicators: Communicators::new(world.comm, Ours::new(world.comm, communicator, passed))?,

@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::real::SUCCESS;
 use crate::report::{Collective, Report};
 use crate::request::Requests;
-use crate::rules::{Passed, Rules, Why};
+use crate::rules::{Group, Passed, Rules, Why};
 
 /// The state behind the [gate](crate::gate), from the end of `MPI_Init` to the beginning of `MPI_Finalize`.
 ///
@@ -99,7 +99,8 @@ impl Process {
     pub(crate) fn passed_by_rule(&self, world: &[usize]) -> Passed {
         let nodes = self.context.nodes();
         let several_nodes = world.iter().any(|&rank| nodes[rank] != nodes[world[0]]);
-        self.rules.of(world.len(), several_nodes, &self.mpi)
+        let own_cores = self.context.job().own_cores();
+        self.rules.of(Group { ranks: world.len(), several_nodes, own_cores }, &self.mpi)
     }
 
     /// Carries out a call and waits for it; gives the code that the MPI function returns.

@@ -1,6 +1,6 @@
 //! What is passed on to the MPI library although it could be carried out here.
 //!
-//! A rule is a word such as `allreduce:ranks=2..4:bytes=..64:nodes=several:mpi=openmpi`: a collective, or `all`, and
+//! A rule is a word such as `allreduce:ranks=2..4:bytes=..64:nodes=one:cores=own:mpi=openmpi`: a collective, or `all`, and
 //! bounds, all of which must hold. [`MEASURED`] has those of the cases in which an MPI was measured to be faster;
 //! `HAN_MPI_PASS` takes their place.
 
@@ -10,8 +10,12 @@ use std::ops::RangeInclusive;
 
 use crate::report::Collective;
 
-/// Where an MPI was measured to be faster than han, on which machine: `benches/baselines`.
-const MEASURED: &[&str] = &[];
+/// Where an MPI was measured to be faster than han: on 16 cores of an Intel Xeon, by the ranks' own vectors, which nobody writes
+/// between calls (`benches/baselines`, `docs/never-worse.md`).
+const MEASURED: &[&str] = &[
+    "reduce:ranks=9..:bytes=262144..:nodes=one:cores=own:mpi=intel",
+    "allreduce:ranks=9..:bytes=1048576..:nodes=one:cores=own:mpi=intel",
+];
 
 /// What calls come to that go on before a communicator is made here: about as many short ones save as much as it takes to
 /// make one (`docs/never-worse.md`).
@@ -95,8 +99,19 @@ struct Rule {
     bytes: RangeInclusive<usize>,
     /// Any number of nodes, if none.
     several_nodes: Option<bool>,
+    /// Any, if none; else of ranks on one node, which know it alike.
+    own_cores: Option<bool>,
     /// Part of the MPI library's name in lower case; of any, if empty.
     mpi: String,
+}
+
+/// Ranks that communicate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub(crate) ranks: usize,
+    pub(crate) several_nodes: bool,
+    /// Every rank of this node has a core to itself.
+    pub(crate) own_cores: bool,
 }
 
 /// By collective: lengths in bytes that are passed on.
@@ -135,10 +150,11 @@ impl Rules {
     }
 
     /// What is passed on of a communicator's calls; `mpi` is the library's name.
-    pub(crate) fn of(&self, ranks: usize, several_nodes: bool, mpi: &str) -> Passed {
+    pub(crate) fn of(&self, group: Group, mpi: &str) -> Passed {
         let holds = |rule: &&Rule| {
-            rule.ranks.contains(&ranks)
-                && rule.several_nodes.is_none_or(|several| several == several_nodes)
+            rule.ranks.contains(&group.ranks)
+                && rule.several_nodes.is_none_or(|several| several == group.several_nodes)
+                && rule.own_cores.is_none_or(|own| own == group.own_cores && !group.several_nodes)
                 && mpi.to_lowercase().replace(' ', "").contains(&rule.mpi)
         };
         let rules: Vec<&Rule> = self.rules.iter().filter(holds).collect();
@@ -159,22 +175,31 @@ impl Rule {
         if collective.is_none() && name != "all" {
             return Err(bad(name, &format!("a collective: all, {}", names())));
         }
-        let mut rule =
-            Self { collective, ranks: 0..=usize::MAX, bytes: 0..=usize::MAX, several_nodes: None, mpi: String::new() };
+        let mut rule = Self {
+            collective,
+            ranks: 0..=usize::MAX,
+            bytes: 0..=usize::MAX,
+            several_nodes: None,
+            own_cores: None,
+            mpi: String::new(),
+        };
         for part in parts {
             match part.split_once('=') {
                 Some(("ranks", value)) => rule.ranks = range(value).ok_or_else(|| bad(part, RANGES))?,
                 Some(("bytes", value)) => rule.bytes = range(value).ok_or_else(|| bad(part, RANGES))?,
                 Some(("nodes", "one")) => rule.several_nodes = Some(false),
                 Some(("nodes", "several")) => rule.several_nodes = Some(true),
+                Some(("cores", "own")) => rule.own_cores = Some(true),
+                Some(("cores", "shared")) => rule.own_cores = Some(false),
                 Some(("mpi", value)) => rule.mpi = value.to_lowercase(),
-                _ => return Err(bad(part, "ranks=2..4, bytes=..64, nodes=one, nodes=several or mpi=NAME")),
+                _ => return Err(bad(part, BOUNDS)),
             }
         }
         Ok(rule)
     }
 }
 
+const BOUNDS: &str = "ranks=2..4, bytes=..64, nodes=one, nodes=several, cores=own, cores=shared or mpi=NAME";
 const RANGES: &str = "a number or a range such as 2..4, ..64 or 65536..";
 
 /// `7`, `2..4` (both included), `..4` or `2..`.
@@ -193,8 +218,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_is_understood() {
-        assert!(Rules::read(None, None).is_ok());
+    fn what_was_measured_holds_where_it_was() {
+        let rules = Rules::read(None, None).unwrap();
+        let there = Group { ranks: 16, several_nodes: false, own_cores: true };
+        let intel = "Intel(R) MPI Library 2021.19 for Linux* OS";
+        let passed = [vec![], vec![], vec![1 << 18..=usize::MAX], vec![1 << 20..=usize::MAX]];
+        assert_eq!(rules.of(there, intel), passed);
+        assert_eq!(rules.of(there, "Open MPI v5.0.11"), Passed::default());
+        for elsewhere in
+            [Group { ranks: 8, ..there }, Group { own_cores: false, ..there }, Group { several_nodes: true, ..there }]
+        {
+            assert_eq!(rules.of(elsewhere, intel), Passed::default());
+        }
     }
 
     #[test]
@@ -209,13 +244,17 @@ mod tests {
         let rules = Rules::read(Some("7"), Some(text)).unwrap();
         assert_eq!(rules.after, 7);
         let all = 1000..=usize::MAX;
-        let found = |ranks, several, mpi| rules.of(ranks, several, mpi);
+        let found = |ranks, several_nodes, mpi| rules.of(Group { ranks, several_nodes, own_cores: false }, mpi);
         assert_eq!(found(3, true, "Open MPI v5.0.11")[3], [0..=64, all.clone()]);
         for other in [found(5, true, "Open MPI"), found(3, false, "Open MPI"), found(3, true, "MPICH")] {
             assert_eq!(other, [const { Vec::new() }; 4].map(|_: Vec<()>| vec![all.clone()]));
         }
         assert_eq!(found(8, false, "MPICH")[0], [all, 0..=usize::MAX]);
-        assert_eq!(Rules::read(None, Some("")).unwrap().of(2, false, "MPICH"), Passed::default());
+        let two = Group { ranks: 2, several_nodes: false, own_cores: true };
+        assert_eq!(Rules::read(None, Some("")).unwrap().of(two, "MPICH"), Passed::default());
+        let shared = Rules::read(None, Some("barrier:cores=shared")).unwrap();
+        assert_eq!(shared.of(two, "MPICH"), Passed::default());
+        assert_eq!(shared.of(Group { own_cores: false, ..two }, "MPICH")[0], [0..=usize::MAX]);
     }
 
     #[test]
@@ -225,6 +264,7 @@ mod tests {
             ("bcast:bytes=a", "2..4"),
             ("bcast:ranks", "ranks=2..4"),
             ("bcast:nodes=2", "nodes=one"),
+            ("bcast:cores=2", "cores=own"),
         ] {
             let error = Rules::read(None, Some(text)).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
