@@ -28,6 +28,11 @@ fn a_rank_that_cannot_map_its_peers_does_what_they_do() {
 }
 
 #[test]
+fn a_rank_whose_program_has_all_descriptors_still_maps_its_peers() {
+    ranks(2, "all-descriptors-taken", "methods=shared+cico");
+}
+
+#[test]
 fn neither_descriptors_nor_mappings_leak() {
     ranks(2, "churn", "");
 }

@@ -5,6 +5,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::rc::Rc;
@@ -14,6 +15,7 @@ use crate::segment::Place;
 use crate::segment::layout::RegionTable;
 use crate::sync::Ordering;
 use crate::sys::fork;
+use crate::sys::map::spare_descriptor;
 use crate::sys::pidfd::Lives;
 
 use super::method::{Method, Methods};
@@ -129,6 +131,8 @@ pub(crate) struct Reach {
     /// The region that was described last.
     last: Cell<Extent>,
     peers: Vec<RefCell<Peer>>,
+    /// Kept for mappings, if a program takes all descriptors that it may have.
+    spare: Cell<Option<File>>,
     /// Why a peer's region could not be mapped, where `cma` took its place.
     fallback: RefCell<Option<String>>,
     /// What others than this process work on where it is, in operations under way.
@@ -183,6 +187,7 @@ impl Reach {
             registered: RefCell::default(),
             last: Cell::new(Extent::NOWHERE),
             peers: peers.collect(),
+            spare: Cell::new(if has_heap { spare_descriptor() } else { None }),
             fallback: RefCell::default(),
             lent: Rc::default(),
         }
@@ -259,7 +264,8 @@ impl Reach {
                 return Ok(Access::Mapped(std::ptr::with_exposed_provenance_mut(what.address)));
             }
             if what.is_shared() {
-                match self.peers[rank].borrow_mut().map(what) {
+                let mapped = self.peers[rank].borrow_mut().map(what);
+                match mapped.or_else(|error| self.map_by_spare(rank, what, error)) {
                     Ok(base) => return Ok(Access::Mapped(base.wrapping_add(what.offset))),
                     Err(error) => self.note_fallback(rank, &error)?,
                 }
@@ -301,6 +307,16 @@ impl Reach {
         }
         // SAFETY: the caller's promise.
         unsafe { to.write(offset, from, bytes) }
+    }
+
+    /// Tries again what has failed with `error`, with one descriptor less in use.
+    #[cold]
+    fn map_by_spare(&self, rank: usize, what: &Described, error: Error) -> Result<*mut u8> {
+        let Some(spare) = self.spare.take() else { return Err(error) };
+        drop(spare);
+        let mapped = self.peers[rank].borrow_mut().map(what);
+        self.spare.set(spare_descriptor());
+        mapped
     }
 
     #[cold]

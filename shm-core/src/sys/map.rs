@@ -21,6 +21,12 @@ use crate::error::{Error, Result};
 /// Where named objects stand when anonymous ones cannot be shared.
 pub const DEV_SHM: &str = "/dev/shm";
 
+/// A descriptor to give up when a mapping needs one and the program has taken all others.
+#[must_use]
+pub fn spare_descriptor() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
 /// A mapping of a shared object. Never hands out references: other processes write here.
 #[derive(Debug)]
 pub struct SharedMap {

@@ -60,6 +60,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "ordinary" => rank.ordinary(),
         "unmapped" => rank.unmapped(),
         "no-descriptors" => rank.no_descriptors(),
+        "all-descriptors-taken" => rank.all_descriptors_taken(),
         "churn" => rank.churn(),
         "given-back" => rank.given_back(),
         "registered" => rank.registered(),

@@ -1,7 +1,7 @@
 //! Memory of one rank that the others map, or copy from through the kernel.
 #![allow(unsafe_code)] // reads and writes what peers have described
 
-use std::fs;
+use std::fs::{self, File};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -114,6 +114,30 @@ impl Rank {
             }
             let text = self.job.reach().in_words();
             assert_eq!(text.contains("cma in place of a mapping"), own == 1, "{text}");
+            self.meet();
+        }
+    }
+
+    /// Rank 1's program has as many files open as it may. It maps what rank 0 allocates, again and again.
+    pub(super) fn all_descriptors_taken(&mut self) {
+        let own = self.number();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        for round in 0..3_u64 {
+            // A region of its own each time: twice as large as all before it.
+            let mut block = SharedVec::<u64>::zeroed(&self.job, 1 << (18 + round)).unwrap();
+            block[0] = round + own as u64;
+            let all = self.describe(block.as_ptr().cast(), 8);
+            let mut taken = Vec::new();
+            if own == 1 {
+                setrlimit(Resource::RLIMIT_NOFILE, 64, hard).unwrap();
+                taken.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+                let access = self.job.reach().resolve(0, &all[0]).unwrap();
+                let Access::Mapped(theirs) = access else { panic!("not mapped: {access:?}") };
+                // SAFETY: the owner has written it before it described it, and keeps it until the ranks meet.
+                assert_eq!(unsafe { theirs.cast::<[u8; 8]>().read() }, round.to_ne_bytes());
+            }
+            drop(taken);
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
             self.meet();
         }
     }
