@@ -47,6 +47,7 @@ pub(crate) use family::{Families, Family};
 pub use form::Form;
 use reduce_kernels::{Call, Collective};
 pub(crate) use slice::{News, Shares};
+use table::JOINT_BCAST_RANKS;
 pub(crate) use table::{LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
 pub(crate) use trials::Trials;
 use trials::{Kind, Stay, Turn, Way};
@@ -115,9 +116,19 @@ pub(crate) struct Timed<'a> {
 }
 
 impl Timed<'_> {
+    /// True if the operation has shown that to work jointly on such vectors takes several times as long: that many ranks
+    /// would have the kernel copy from one. All ranks say the same.
+    fn would_be_slow(&self, ring: &Ring) -> bool {
+        let goes_through_cells = matches!(&self.operation, Operation::CellBcast(bcast) if bcast.went_through_cells());
+        goes_through_cells && ring.size() > JOINT_BCAST_RANKS
+    }
+
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         let poll = self.operation.poll(ring)?;
         if poll.is_ready() {
+            if self.would_be_slow(ring) && ring.trials().puts_off(self.kind) {
+                return Ok(poll);
+            }
             let stay = if !self.stays {
                 Stay::WANDERED
             } else if ring.cell_pages() != self.cell_pages {

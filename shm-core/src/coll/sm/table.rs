@@ -27,6 +27,8 @@ pub(crate) const SHORT_SLICES_BYTES: usize = 16 * KIB;
 pub(crate) const JOINT_FROM_OF_TWO: usize = 32 * KIB;
 pub(crate) const JOINT_FROM_OF_FOUR: usize = 256 * KIB;
 pub(crate) const JOINT_FROM: usize = 2 * MIB;
+/// A bcast of more ranks, whose vector only the kernel would copy, is tried jointly when many operations have gone otherwise.
+pub(crate) const JOINT_BCAST_RANKS: usize = 3;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;

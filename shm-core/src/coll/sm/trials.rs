@@ -16,7 +16,7 @@ const FIRST_PAUSE: u32 = 8;
 const LAST_PAUSE: u32 = 512;
 /// Where the other way takes several times as long, pauses get so many times as long as that, up to this: of 8 KiB, which the
 /// kernel's calls take six times as long for, trials would cost a twelfth of all time.
-const MOST_TIMES_SLOWER: u64 = 8;
+const MOST_TIMES_SLOWER: u32 = 8;
 /// Operations one way before some are timed: the first ones find nothing of what they need in the caches. Of long ones one is
 /// enough.
 const WARMING: u32 = 4;
@@ -237,6 +237,20 @@ impl Trials {
         }
     }
 
+    /// Puts the trial of `kind` off, whose first operation has shown that to work jointly would take several times as long; true
+    /// unless it has been put off before.
+    pub(crate) fn puts_off(&mut self, kind: Kind) -> bool {
+        let trial = &mut self.0[kind.0];
+        let longest = LAST_PAUSE * MOST_TIMES_SLOWER;
+        if trial.last_pause == longest || trial.timed >= TIMED {
+            return false;
+        }
+        (trial.timed, trial.gone, trial.has_told) = (0, 0, false);
+        (trial.joint, trial.dissent) = (false, 0);
+        (trial.pause, trial.last_pause) = (longest, longest);
+        true
+    }
+
     /// Bytes of the operations that were timed in the trial of `kind` that ends: all ranks know the same.
     pub(crate) fn timed_bytes(&self, kind: Kind) -> TimedBytes {
         self.0[kind.0].bytes
@@ -273,7 +287,7 @@ impl Trials {
             // Otherwise no shorter pauses: where both take about as long, trials would come one after the other.
             trial.pause = trial.last_pause;
         } else if trial.dissent == 0 {
-            let times_slower = other.checked_div(chosen).map_or(1, |times| times.clamp(1, MOST_TIMES_SLOWER));
+            let times_slower = other.checked_div(chosen).map_or(1, |times| times.clamp(1, MOST_TIMES_SLOWER.into()));
             let times_slower = u32::try_from(times_slower).unwrap_or(1);
             let is_far = is_faster(chosen, other, WIDE_MARGIN_PERCENT);
             trial.rest(if is_far { 4 * times_slower } else { 2 }, LAST_PAUSE * times_slower);
