@@ -10,8 +10,8 @@ use crate::ring::{Ring, Span};
 use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
 
-/// Operations between two trials of a kind: doubled while they change nothing, or four times as many if the other way is slower
-/// by far, for each time that it takes as long.
+/// Operations between two trials of a kind: doubled while they change nothing; 4 k times as many where the other way is slower by
+/// far and takes k times as long.
 const FIRST_PAUSE: u32 = 8;
 const LAST_PAUSE: u32 = 512;
 /// Where the other way takes several times as long, pauses get so many times as long as that, up to this: of 8 KiB, which the
