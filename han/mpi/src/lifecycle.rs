@@ -182,6 +182,7 @@ impl World {
 
 fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Process, String> {
     config.settings.attentive = true;
+    let rules = if config.settings.reproducible { rules.reproducible() } else { rules };
     let mut members = world.members()?;
     members.find_nodes()?;
     let context = Context::with(Box::new(members), config).map_err(|e| e.to_string())?;

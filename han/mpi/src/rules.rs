@@ -80,6 +80,8 @@ pub(crate) struct Rules {
     /// A table of what was done is wanted at the end.
     pub(crate) report: bool,
     pass: Vec<String>,
+    /// They are [`MEASURED`], not the user's.
+    are_measured: bool,
     rules: Vec<Rule>,
 }
 
@@ -142,11 +144,20 @@ impl Rules {
                 .parse()
                 .map_err(|_| format!("HAN_MPI_AFTER={value}: expected a number of calls, for instance {AFTER}"))
         });
+        let are_measured = pass.is_none();
         let words: Vec<&str> = pass.map_or(MEASURED.to_vec(), |words| words.split(',').map(str::trim).collect());
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let rules = words.iter().map(|word| Rule::parse(word)).collect::<Result<_, _>>()?;
         let pass = words.into_iter().map(str::to_owned).collect();
-        Ok(Self { after: after.unwrap_or(Ok(AFTER))?, report: false, pass, rules })
+        Ok(Self { after: after.unwrap_or(Ok(AFTER))?, report: false, pass, are_measured, rules })
+    }
+
+    /// Without what was measured, if that is in force: what is faster elsewhere does not fold in rank order.
+    pub(crate) fn reproducible(mut self) -> Self {
+        if self.are_measured {
+            self.rules.clear();
+        }
+        self
     }
 
     /// What is passed on of a communicator's calls; `mpi` is the library's name.
@@ -225,6 +236,9 @@ mod tests {
         let passed = [vec![], vec![], vec![1 << 18..=usize::MAX], vec![1 << 20..=usize::MAX]];
         assert_eq!(rules.of(there, intel), passed);
         assert_eq!(rules.of(there, "Open MPI v5.0.11"), Passed::default());
+        assert_eq!(Rules::read(None, None).unwrap().reproducible().of(there, intel), Passed::default());
+        let own = Rules::read(None, Some("barrier")).unwrap().reproducible();
+        assert_eq!(own.of(there, intel)[0], [0..=usize::MAX], "the user's own rules hold");
         for elsewhere in
             [Group { ranks: 8, ..there }, Group { own_cores: false, ..there }, Group { several_nodes: true, ..there }]
         {

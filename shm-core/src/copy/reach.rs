@@ -309,9 +309,15 @@ impl Reach {
         unsafe { to.write(offset, from, bytes) }
     }
 
-    /// Tries again what has failed with `error`, with one descriptor less in use.
+    /// Tries again what has failed with `error`, if the program has taken all descriptors, with one less in use. The spare one is
+    /// lost if another thread takes it meanwhile.
     #[cold]
     fn map_by_spare(&self, rank: usize, what: &Described, error: Error) -> Result<*mut u8> {
+        if let Some(another) = spare_descriptor() {
+            // There are descriptors: that was not the reason.
+            self.spare.set(Some(another));
+            return Err(error);
+        }
         let Some(spare) = self.spare.take() else { return Err(error) };
         drop(spare);
         let mapped = self.peers[rank].borrow_mut().map(what);

@@ -49,7 +49,7 @@ fn reasons_name_what_has_decided() {
     assert!(
         point(&shared, "vectors")
             .because
-            .contains("pays from 4096 bytes on in allreduce of 3 ranks or more with a core each"),
+            .contains("pays from 8192 bytes on in allreduce of 5 ranks or more with a core each"),
         "{shared}"
     );
     assert!(point(&shared, "reduced by").value.contains("which it writes to all"), "{shared}");

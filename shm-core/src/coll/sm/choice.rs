@@ -38,7 +38,7 @@ pub(crate) struct Terms {
     pub(crate) last_cache_bytes: usize,
     /// Small messages travel along trees from so many ranks on.
     pub(crate) trees_from: usize,
-    /// An allreduce of so many bytes, at most a cell, has more in all vectors together than each rank had better read.
+    /// An allreduce of so many bytes has more in all vectors together than each rank had better read.
     much_to_read_from: usize,
     /// What the setting says, if it does.
     pub(crate) set_slices_from: Option<usize>,
@@ -168,7 +168,7 @@ impl Terms {
             };
         }
         // Where ranks share cores each level of a tree costs switches.
-        if bytes >= self.much_to_read_from && collective == Collective::Allreduce {
+        if self.is_much_to_read(collective, bytes) {
             Decision::MuchToRead
         } else if self.ranks < self.trees_from {
             Decision::FewRanks
@@ -181,6 +181,12 @@ impl Terms {
         } else {
             Decision::ManyRanks
         }
+    }
+
+    /// True if without slices each rank would read more than it had better.
+    #[inline]
+    fn is_much_to_read(&self, collective: Collective, bytes: usize) -> bool {
+        bytes >= self.much_to_read_from && collective == Collective::Allreduce
     }
 
     /// True if ranks may work jointly on `bytes` each, and no setting says how else: with a core each, where the kernel's
@@ -214,7 +220,7 @@ impl Terms {
             Collective::Bcast if self.levels && self.own_cores && self.ranks >= self.trees_from => Decision::ManyLevels,
             Collective::Barrier | Collective::Bcast => Decision::Bcast,
             Collective::Reduce | Collective::Allreduce if bytes < self.slices_from(collective) => {
-                Decision::TooShortToShare
+                if self.is_much_to_read(collective, bytes) { Decision::MuchToRead } else { Decision::TooShortToShare }
             }
             // Without mapped vectors the root would reduce alone in either form.
             Collective::Reduce if self.reducers(collective) == Reducers::RootThroughCells && !self.may_map => {
@@ -352,7 +358,13 @@ mod tests {
             (own(4), Allreduce, 4096, Decision::FewRanks),
             (own(8), Allreduce, 2047, Decision::FewRanks),
             (own(8), Allreduce, 2048, Decision::MuchToRead),
+            (own(8), Allreduce, 4097, Decision::MuchToRead),
+            (own(8), Allreduce, 8191, Decision::MuchToRead),
+            (own(8), Allreduce, 8192, Decision::LongEnough),
+            (own(40), Allreduce, 2559, Decision::TooShortToShare),
+            (own(40), Allreduce, 2560, Decision::MuchToRead),
             (own(8), Reduce, 2048, Decision::FewRanks),
+            (own(8), Reduce, 4097, Decision::TooShortToShare),
             (own(30), Allreduce, 1919, Decision::FewRanks),
             (own(30), Allreduce, 1920, Decision::MuchToRead),
             (terms(8, false, |_| {}), Allreduce, 4096, Decision::FewRanks),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::coll::sm::table::{LEAST_CHUNK_BYTES, LEAST_HALVED_BYTES, MOST_CHUNK_BYTES};
+use crate::coll::sm::table::{LEAST_CHUNK_BYTES, LEAST_HALVED_BYTES, MOST_CHUNK_BYTES, RELAYED_PARTS};
 use crate::coll::sm::{Form, Terms};
 use crate::copy::cico::LINE;
 use crate::ring::Ring;
@@ -97,7 +97,7 @@ pub(crate) enum CutBecause {
 impl Cut {
     /// `set`: what the setting says, if it does.
     pub(crate) fn new(terms: &Terms, set: Option<usize>, form: Form, collective: Collective, bytes: usize) -> Self {
-        let parts = terms.row(collective).chunks;
+        let parts = if form == Form::Tree { RELAYED_PARTS } else { terms.row(collective).chunks };
         let (chosen, because) = match set {
             Some(set) => (set, CutBecause::Set),
             None => {

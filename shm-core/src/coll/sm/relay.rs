@@ -35,7 +35,7 @@ pub(crate) struct Bcast<'a> {
 impl<'a> Bcast<'a> {
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
         let family = ring.family(call.root);
-        let chunks = Chunks::new(ring, &call, Form::Direct);
+        let chunks = Chunks::new(ring, &call, Form::Tree);
         let operands = Operands::new(ring, &call, !family.children.is_empty());
         Self { call, family, chunks, operands, next: 0, span: None, has_it: false, end: 0, seen: 0 }
     }

@@ -14,10 +14,12 @@ pub(crate) const LEVELS_FROM: usize = 16;
 /// Fewest and most bytes of a chunk: hides a flag's way; is held by the first caches.
 pub(crate) const LEAST_CHUNK_BYTES: usize = 16 * KIB;
 pub(crate) const MOST_CHUNK_BYTES: usize = 64 * KIB;
+/// Parts of a bcast that leaders hand on: the more there are, the earlier the last ranks begin.
+pub(crate) const RELAYED_PARTS: usize = 16;
 /// From so many bytes on a bcast that would be a single chunk goes in two, where ranks have a core each.
 pub(crate) const LEAST_HALVED_BYTES: usize = 8 * KIB;
 
-/// Allreduces of at most a cell go by slices from so many ranks on, if these have a core each, from so many bytes of all
+/// Shorter allreduces than the table says go by slices from so many ranks on, if these have a core each, from so many bytes of all
 /// ranks together on, and if there is a line of the vector for each: everybody would read as many.
 pub(crate) const SHORT_SLICES_RANKS: usize = 5;
 pub(crate) const SHORT_SLICES_BYTES: usize = 16 * KIB;
@@ -81,7 +83,7 @@ use Cores::{Either, Own, Shared};
 use Reducers::{Each, Everybody, RootThroughCells};
 
 #[rustfmt::skip]
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 15] = [
     //                              lent_from  slices_from chains_from reducers          for_all  chunks
     row(Bcast,     2..=4,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16),
     row(Bcast,     5..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   2),
@@ -94,7 +96,8 @@ const ROWS: [Row; 14] = [
     row(Reduce,    5..=5,   Shared, 128 * KIB, 128 * KIB,  4 * MIB,    RootThroughCells, false,   2),
     row(Reduce,    6..=256, Shared, 128 * KIB, 128 * KIB,  256 * KIB,  RootThroughCells, false,   2),
     row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   NEVER,      Everybody,        true,    2),
-    row(Allreduce, 3..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             true,    2),
+    row(Allreduce, 3..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             true,    2),
+    row(Allreduce, 5..=256, Own,    8 * KIB,   8 * KIB,    NEVER,      Each,             true,    2),
     row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   2 * MIB,    Each,             true,    2),
     row(Allreduce, 5..=256, Shared, 32 * KIB,  32 * KIB,   512 * KIB,  Each,             true,    2),
 ];

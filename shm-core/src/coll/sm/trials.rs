@@ -156,6 +156,8 @@ struct Trial {
     joint: bool,
     /// A trial has told something.
     is_judged: bool,
+    /// The first trial was put off.
+    is_put_off: bool,
     /// The last trial has.
     has_told: bool,
     /// Operations until the next trial.
@@ -177,6 +179,7 @@ impl Trials {
         let trial = |kind: usize| Trial {
             joint: likely(COLLECTIVES[kind / LENGTHS], 1 << (kind % LENGTHS + 12)),
             is_judged: false,
+            is_put_off: false,
             has_told: false,
             pause: 1,
             last_pause: FIRST_PAUSE,
@@ -237,18 +240,16 @@ impl Trials {
         }
     }
 
-    /// Puts the trial of `kind` off, whose first operation has shown that to work jointly would take several times as long; true
-    /// unless it has been put off before.
+    /// Puts the first trial of `kind` off, whose first operation has shown that to work jointly would probably take several times as
+    /// long; false if that operation is another one.
     pub(crate) fn puts_off(&mut self, kind: Kind) -> bool {
         let trial = &mut self.0[kind.0];
-        let longest = LAST_PAUSE * MOST_TIMES_SLOWER;
-        if trial.last_pause == longest || trial.timed >= TIMED {
-            return false;
+        let is_first = trial.timed == 0 && trial.gone == 0 && !trial.is_judged && !trial.is_put_off;
+        if is_first {
+            (trial.joint, trial.is_put_off) = (false, true);
+            trial.pause = LAST_PAUSE * MOST_TIMES_SLOWER;
         }
-        (trial.timed, trial.gone, trial.has_told) = (0, 0, false);
-        (trial.joint, trial.dissent) = (false, 0);
-        (trial.pause, trial.last_pause) = (longest, longest);
-        true
+        is_first
     }
 
     /// Bytes of the operations that were timed in the trial of `kind` that ends: all ranks know the same.

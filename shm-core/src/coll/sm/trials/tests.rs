@@ -166,9 +166,16 @@ fn what_cannot_pay_is_tried_late() {
     while let Turn::Timed(way, kind) = trials.turn(Bcast, BYTES) {
         turns.push(if way == Way::Jointly { 'J' } else { 'O' });
         assert!(!trials.puts_off(kind), "once is enough");
-        trials.went(kind, BYTES, Stay { came_ns: 1, left_ns: 2 }, true);
+        let stay = Stay { came_ns: 1, left_ns: if way == Way::Jointly { 2 } else { 9 } };
+        trials.went(kind, BYTES, stay, true);
     }
     assert_eq!(turns, "OOOOOOJJJJJJ");
+    // What was measured counts from then on.
+    let Turn::Ends(kind, took) = trials.turn(Bcast, BYTES) else { panic!("the end of a trial") };
+    trials.judge(kind, times([BYTES; ALL_TIMED], [took].into_iter()));
+    let ways = play(&mut [Trials(trials.0.clone()), Trials(trials.0.clone())], 200, BYTES, [1000, 8000]);
+    assert!(ways.starts_with("jjjjjjjjOOOOOOJJJJJJEj") && !ways.contains('o'), "{ways}");
+    assert!(!trials.puts_off(kind));
     // Another length has not been put off.
     assert_eq!(trials.turn(Bcast, 2 * BYTES), Turn::Goes(Way::Jointly));
 }
