@@ -7,6 +7,7 @@
 //! together, at start-up ([`probe`]).
 
 pub(crate) mod cico;
+mod described;
 mod method;
 mod peers;
 pub(crate) mod probe;
@@ -19,8 +20,9 @@ mod registered;
 mod remote;
 pub(crate) mod stores;
 
+pub(crate) use described::Described;
 pub use method::{Method, MethodSet, Methods};
 pub use reach::Lent;
-pub(crate) use reach::{Access, Described, Home, Reach};
+pub(crate) use reach::{Access, Home, Reach};
 pub(crate) use registered::Neighbours;
 pub(crate) use stores::Stores;

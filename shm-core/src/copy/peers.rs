@@ -7,7 +7,7 @@ use crate::segment::layout::{REGIONS, RegionTable};
 use crate::sync::Ordering;
 use crate::sys::map::SharedMap;
 
-use super::reach::Described;
+use super::described::Described;
 
 /// A peer's regions.
 #[derive(Debug)]
