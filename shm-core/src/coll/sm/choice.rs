@@ -7,10 +7,7 @@
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::family::has_levels;
-use crate::coll::sm::table::{
-    JOINT_FROM, JOINT_FROM_OF_FOUR, JOINT_FROM_OF_TWO, LEVELS_FROM, Reducers, Row, SHORT_SLICES_BYTES,
-    SHORT_SLICES_RANKS, TREES_FROM,
-};
+use crate::coll::sm::table::{LEVELS_FROM, Reducers, Row, SHORT_SLICES_BYTES, SHORT_SLICES_RANKS, TREES_FROM};
 use crate::coll::sm::{ByCore, Form};
 use crate::copy::cico::LINE;
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring, gap_bytes};
@@ -202,16 +199,9 @@ impl Terms {
         is_long && self.by_core && !self.own_cores && !self.reproducible && self.set_slices_from.is_none()
     }
 
-    /// True if to work jointly on `bytes` each probably pays, where no trial has told yet. Of a bcast many readers keep each
-    /// other from the root's pages, while the kernel copies them.
+    /// True if to work jointly on `bytes` each probably pays, where no trial has told yet.
     pub(crate) fn likely_joint(&self, collective: Collective, bytes: usize) -> bool {
-        let from = match self.ranks {
-            2 => JOINT_FROM_OF_TWO,
-            _ if !adds(collective) => return false,
-            3..=4 => JOINT_FROM_OF_FOUR,
-            _ => JOINT_FROM,
-        };
-        bytes >= from
+        bytes >= self.row(collective).joint_from
     }
 
     /// As [`decide`](Self::decide) for more than a cell, if ranks did not work jointly.

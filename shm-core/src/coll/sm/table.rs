@@ -24,11 +24,6 @@ pub(crate) const LEAST_HALVED_BYTES: usize = 8 * KIB;
 pub(crate) const SHORT_SLICES_RANKS: usize = 5;
 pub(crate) const SHORT_SLICES_BYTES: usize = 16 * KIB;
 
-/// Vectors from which on to work jointly probably pays, where no trial has told yet: of two ranks; and in reductions of
-/// up to four and of more.
-pub(crate) const JOINT_FROM_OF_TWO: usize = 32 * KIB;
-pub(crate) const JOINT_FROM_OF_FOUR: usize = 256 * KIB;
-pub(crate) const JOINT_FROM: usize = 2 * MIB;
 /// A bcast of more ranks, whose vector only the kernel would copy, is tried jointly when many operations have gone otherwise.
 pub(crate) const JOINT_BCAST_RANKS: usize = 3;
 
@@ -54,6 +49,9 @@ pub(crate) struct Row {
     pub(crate) for_all: bool,
     /// A message has so many chunks, within the bounds above.
     pub(crate) chunks: usize,
+    /// To work jointly probably pays from this length on, where no trial has told yet. A bcast's readers keep each other
+    /// from the root's pages, while the kernel copies them.
+    pub(crate) joint_from: usize,
 }
 
 /// Where the ranks run.
@@ -83,23 +81,26 @@ use Cores::{Either, Own, Shared};
 use Reducers::{Each, Everybody, RootThroughCells};
 
 #[rustfmt::skip]
-const ROWS: [Row; 15] = [
-    //                              lent_from  slices_from chains_from reducers          for_all  chunks
-    row(Bcast,     2..=4,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16),
-    row(Bcast,     5..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   2),
-    row(Bcast,     2..=3,   Shared, 64 * KIB,  NEVER,      NEVER,      Each,             false,   16),
-    row(Bcast,     4..=4,   Shared, 256 * KIB, NEVER,      NEVER,      Each,             false,   16),
-    row(Bcast,     5..=256, Shared, 512 * KIB, NEVER,      NEVER,      Each,             false,   16),
-    row(Reduce,    2..=3,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, false,   2),
-    row(Reduce,    4..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             false,   2),
-    row(Reduce,    2..=4,   Shared, 128 * KIB, 256 * KIB,  4 * MIB,    RootThroughCells, false,   2),
-    row(Reduce,    5..=5,   Shared, 128 * KIB, 128 * KIB,  4 * MIB,    RootThroughCells, false,   2),
-    row(Reduce,    6..=256, Shared, 128 * KIB, 128 * KIB,  256 * KIB,  RootThroughCells, false,   2),
-    row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   NEVER,      Everybody,        true,    2),
-    row(Allreduce, 3..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             true,    2),
-    row(Allreduce, 5..=256, Own,    8 * KIB,   8 * KIB,    NEVER,      Each,             true,    2),
-    row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   2 * MIB,    Each,             true,    2),
-    row(Allreduce, 5..=256, Shared, 32 * KIB,  32 * KIB,   512 * KIB,  Each,             true,    2),
+const ROWS: [Row; 18] = [
+    //                              lent_from  slices_from chains_from reducers          for_all  chunks  joint_from
+    row(Bcast,     2..=2,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16,     32 * KIB),
+    row(Bcast,     3..=4,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16,     NEVER),
+    row(Bcast,     5..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   2,      NEVER),
+    row(Bcast,     2..=3,   Shared, 64 * KIB,  NEVER,      NEVER,      Each,             false,   16,     NEVER),
+    row(Bcast,     4..=4,   Shared, 256 * KIB, NEVER,      NEVER,      Each,             false,   16,     NEVER),
+    row(Bcast,     5..=256, Shared, 512 * KIB, NEVER,      NEVER,      Each,             false,   16,     NEVER),
+    row(Reduce,    2..=2,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, false,   2,      32 * KIB),
+    row(Reduce,    3..=3,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, false,   2,      256 * KIB),
+    row(Reduce,    4..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             false,   2,      256 * KIB),
+    row(Reduce,    5..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             false,   2,      2 * MIB),
+    row(Reduce,    2..=4,   Shared, 128 * KIB, 256 * KIB,  4 * MIB,    RootThroughCells, false,   2,      NEVER),
+    row(Reduce,    5..=5,   Shared, 128 * KIB, 128 * KIB,  4 * MIB,    RootThroughCells, false,   2,      NEVER),
+    row(Reduce,    6..=256, Shared, 128 * KIB, 128 * KIB,  256 * KIB,  RootThroughCells, false,   2,      NEVER),
+    row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   NEVER,      Everybody,        true,    2,      32 * KIB),
+    row(Allreduce, 3..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             true,    2,      256 * KIB),
+    row(Allreduce, 5..=256, Own,    8 * KIB,   8 * KIB,    NEVER,      Each,             true,    2,      2 * MIB),
+    row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   2 * MIB,    Each,             true,    2,      NEVER),
+    row(Allreduce, 5..=256, Shared, 32 * KIB,  32 * KIB,   512 * KIB,  Each,             true,    2,      NEVER),
 ];
 
 #[allow(clippy::too_many_arguments)] // the columns
@@ -113,8 +114,9 @@ const fn row(
     reducers: Reducers,
     for_all: bool,
     chunks: usize,
+    joint_from: usize,
 ) -> Row {
-    Row { collective, ranks, cores, lent_from, slices_from, chains_from, reducers, for_all, chunks }
+    Row { collective, ranks, cores, lent_from, slices_from, chains_from, reducers, for_all, chunks, joint_from }
 }
 
 impl Row {
