@@ -42,8 +42,8 @@ impl Foreseen {
             Some(_) => "the setting says so".to_owned(),
             None => format!("this machine plays all nodes: {ranks} ranks, {} cores", cores.len()),
         };
-        let value = if shares_cores { "shared" } else { "own" }.to_owned();
-        let mut points = vec![Point { what: "core", value, because, change: "assume_own_cores" }];
+        let value = if shares_cores { "shared" } else { "own" };
+        let mut points = vec![Point::new("core", value, because, "assume_own_cores")];
         let endpoint = network::endpoint(&config, !is_apart, 1);
         let (value, because) = match &endpoint {
             Ok(endpoint) => {
@@ -53,7 +53,7 @@ impl Foreseen {
             }
             Err(error) => ("not known".to_owned(), error.to_string()),
         };
-        points.push(Point { what: "network", value, because, change: "HAN_PROVIDER" });
+        points.push(Point::new("network", value, because, "HAN_PROVIDER"));
         let endpoint = endpoint.ok();
         Ok(Self {
             config,

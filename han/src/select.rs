@@ -10,6 +10,7 @@ pub mod tuned;
 use net_fabric::algorithm::{Algorithm, Shape, Topology, Tree};
 use net_fabric::{Plan, Policy};
 use shm_core::Collective;
+pub use shm_core::explain::Point;
 
 use settings::{EVENT_DRIVEN, policy_name};
 pub use settings::{Inter, KEYS};
@@ -37,19 +38,6 @@ pub struct Question<'a> {
     pub wire_mbit_s: Option<u64>,
     /// Where the ranks are, for algorithms that follow it.
     pub topology: Option<&'a Topology>,
-}
-
-/// One decision with its reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Point {
-    /// What was decided.
-    pub what: &'static str,
-    /// How.
-    pub value: String,
-    /// Why.
-    pub because: String,
-    /// Which setting decides otherwise.
-    pub change: &'static str,
 }
 
 /// A choice with its reasons.
@@ -116,17 +104,16 @@ pub fn explain(question: &Question<'_>, inter: &Inter) -> Selection {
         Policy::Blocking => "with one short message each way it takes the least work",
         Policy::WaitAll | Policy::EventDriven { .. } => "a step that could go on never waits for another one",
     };
-    let point = |what, value, because, change| Point { what, value, because, change };
     let chunk_why = set(inter.chunk_bytes_of(collective).is_some(), chunk_why);
     let policy_why = set(inter.policy.is_some(), policy_why);
     let mut points = vec![
-        point("algorithm", plan.algorithm.to_string(), why, "inter_algorithm"),
-        point("chunk_bytes", plan.chunk_bytes.to_string(), chunk_why, "inter_chunk_bytes"),
-        point("policy", policy_name(plan.policy).to_owned(), policy_why, "inter_policy"),
+        Point::new("algorithm", plan.algorithm.to_string(), why, "inter_algorithm"),
+        Point::new("chunk_bytes", plan.chunk_bytes.to_string(), chunk_why, "inter_chunk_bytes"),
+        Point::new("policy", policy_name(plan.policy), policy_why, "inter_policy"),
     ];
     if let (Some(mbit_s), times @ 2..) = (wire_mbit_s, slowness(wire_mbit_s)) {
         let because = format!("each byte counts for {times} at the lengths that decide");
-        points.push(point("wire", format!("{mbit_s} Mbit/s"), because, "wire_mbit_s"));
+        points.push(Point::new("wire", format!("{mbit_s} Mbit/s"), because, "wire_mbit_s"));
     }
     Selection { plan, points }
 }
@@ -370,7 +357,7 @@ mod tests {
         assert_eq!(crawling.plan.chunk_bytes, 64 << 10);
         let told = Inter { wire_mbit_s: Some(1000), ..Inter::default() };
         let told = explain(&question(Collective::Bcast, 4, 8 << 10, true), &told);
-        assert_eq!(told.points.last().map(|point| (point.what, point.change)), Some(("wire", "wire_mbit_s")));
+        assert_eq!(told.points.last().map(|point| (point.what, &*point.change)), Some(("wire", "wire_mbit_s")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ fn every_algorithm_is_proved_for_every_small_world() {
     assert!(report.is_proof(), "{report}");
     for row in &report.rows {
         // Each number of ranks with each number of chunks, and each root where there is one.
-        let rooted = matches!(row.collective, Collective::Bcast | Collective::Reduce);
+        let rooted = row.collective.has_root();
         let worlds = if rooted { survey.ranks * (survey.ranks + 1) / 2 } else { survey.ranks };
         let least = worlds * survey.chunks;
         assert!(row.cases >= least, "{} {}: {} cases", row.collective, row.algorithm, row.cases);
@@ -79,7 +79,7 @@ fn random_shape<'a>(
         _ if long && size <= 512 => random.below(3 * size),
         _ => random.below(40),
     };
-    let rooted = matches!(collective, Collective::Bcast | Collective::Reduce);
+    let rooted = collective.has_root();
     let shape = Shape {
         size,
         root: if rooted { random.below(size) } else { 0 },

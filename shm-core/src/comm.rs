@@ -11,7 +11,7 @@ use reduce_kernels::{Call, Element, Owned, OwnedCall, Signature, Ticket};
 use crate::coll::operands::{are_mapped, can_be_reached};
 use crate::coll::sm::{self, Operation};
 use crate::coll::{Progress, advance};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::explain::{Explanation, Question};
 use crate::job::Job;
@@ -317,11 +317,5 @@ impl Drop for LocalComm {
         if !self.queue.is_empty() {
             self.job().break_off();
         }
-    }
-}
-
-impl From<Error> for std::io::Error {
-    fn from(error: Error) -> Self {
-        Self::other(error)
     }
 }

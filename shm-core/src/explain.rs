@@ -80,7 +80,8 @@ pub struct Point {
 }
 
 impl Point {
-    fn new(
+    /// One choice, from words.
+    pub fn new(
         what: &'static str,
         value: impl Into<String>,
         because: impl Into<String>,
@@ -118,7 +119,7 @@ impl Circumstances {
         if question.collective == Collective::Barrier {
             question.bytes = 0;
         }
-        let reduces = matches!(question.collective, Collective::Reduce | Collective::Allreduce);
+        let reduces = question.collective.reduces();
         question.in_place &= reduces;
         question.keeps_order &= reduces;
         let Question { collective, bytes, .. } = question;
@@ -156,6 +157,9 @@ impl Circumstances {
             Form::Joint => {
                 lent = true;
                 points.extend(self.jointly(question));
+                if collective == Collective::Bcast {
+                    points.push(past_caches(&terms, form, question, lent));
+                }
             }
             Form::Tree | Form::Direct | Form::Slice | Form::Ring | Form::Chain => {
                 if form == Form::Tree {
@@ -357,6 +361,9 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
         Form::Chain => collective == Collective::Allreduce,
         _ => collective == Collective::Bcast,
     };
+    if collective == Collective::Bcast && lent && !question.mapped {
+        return Point::new(what, "the kernel's", "it copies", "");
+    }
     if shares_in_place(terms, form, question, lent) {
         return Point::new(what, "ordinary", "in place, what peers receive to was just read", "");
     }
@@ -370,7 +377,11 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
         terms.ranks
     );
     if terms.is_beyond_caches(bytes) {
-        Point::new(what, "non-temporal, past the last cache", format!("at least {share}"), "")
+        let value = match form {
+            Form::Tree => "non-temporal, past the last cache, by ranks that hand nothing on",
+            _ => "non-temporal, past the last cache",
+        };
+        Point::new(what, value, format!("at least {share}"), "")
     } else {
         Point::new(what, "ordinary", format!("fewer than {share}"), "")
     }

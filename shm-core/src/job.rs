@@ -257,7 +257,7 @@ impl Job {
 
     /// Wakes whoever sleeps; to be called after every store that a peer may wait for.
     #[inline]
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake_sleepers(&self) {
         self.flags().bell.ring(futex::wake_all);
     }
 
@@ -338,7 +338,7 @@ impl Job {
     /// Marks this rank as finalized: from now on its end is no death.
     pub fn finalize(&self) {
         self.status(self.rank).state.store(FINALIZED, Ordering::Release);
-        self.ring();
+        self.wake_sleepers();
     }
 }
 

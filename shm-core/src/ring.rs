@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use crate::coll::sm::{ByCore, Families, Family, Link, Terms, Trials};
 use crate::copy::Stores;
-use crate::copy::cico::prefetch_for_read;
+use crate::copy::cico::{LINE, Line, prefetch_for_read};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::job::{AtWork, Job};
@@ -38,13 +38,6 @@ pub(crate) use span::Span;
 const PREFETCH_STEPS: u32 = 4;
 /// Peers from which slots are fetched in advance at a time: a core has few loads in flight.
 const FEW_PEERS: usize = 3;
-
-/// A cache line that every element may begin.
-#[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
-struct Line {
-    _bytes: [u8; 64],
-}
 
 /// The slots and cells of a communicator, and how far this rank has come in them.
 #[derive(Debug)]
@@ -100,7 +93,7 @@ impl Drop for Ring {
             return;
         }
         self.flags(self.rank).freed.advance(1);
-        self.job.ring();
+        self.job.wake_sleepers();
     }
 }
 
@@ -259,9 +252,9 @@ impl Ring {
 
     /// Private memory for `bytes`, aligned for every element, until the next call.
     pub(crate) fn room(&mut self, bytes: usize) -> *mut u8 {
-        let lines = bytes.div_ceil(size_of::<Line>());
+        let lines = bytes.div_ceil(LINE);
         if self.room.len() < lines {
-            self.room.resize(lines, Line { _bytes: [0; 64] });
+            self.room.resize(lines, Line::ZERO);
         }
         self.room.as_mut_ptr().cast()
     }
@@ -389,7 +382,7 @@ impl Ring {
     #[inline]
     pub(crate) fn publish(&self, span: Span) {
         self.slot(self.rank, span.step()).publish(span.step(), self.chain);
-        self.job.ring();
+        self.job.wake_sleepers();
     }
 
     /// True once `peer` has announced its part of `span`.

@@ -11,7 +11,7 @@ use han::select::form::Form;
 use han::task::{Across, Shape, figure};
 use han::{Collective, Config, Datatype};
 use serde::Serialize;
-use shm_core::{Circumstances, Explanation, Question};
+use shm_core::{Circumstances, Explanation, Question, explain};
 
 use crate::bench::{Memory, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
 use crate::info::{tell_misspelled, trial};
@@ -77,7 +77,7 @@ impl Args {
     }
 
     fn reduces(&self) -> bool {
-        matches!(self.collective, Collective::Reduce | Collective::Allreduce)
+        self.collective.reduces()
     }
 }
 
@@ -121,9 +121,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
 
 fn check_root(args: &Args, ranks: usize) -> Result<()> {
     match args.root {
-        Some(_) if !matches!(args.collective, Collective::Bcast | Collective::Reduce) => {
-            Err(format!("--root: {} has none", args.collective).into())
-        }
+        Some(_) if !args.collective.has_root() => Err(format!("--root: {} has none", args.collective).into()),
         Some(root) if root >= ranks => Err(format!("--root {root}: the ranks are 0 to {}", ranks - 1).into()),
         _ => Ok(()),
     }
@@ -148,10 +146,7 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
             nodes,
             root: args.root(),
             choice: choice.to_string(),
-            points: points
-                .iter()
-                .map(|p| Point { what: p.what, value: &p.value, because: &p.because, change: p.change })
-                .collect(),
+            points: points.iter().map(Point::from).collect(),
         };
         writeln!(out, "{}", serde_json::to_string(&line)?)?;
         return Ok(ExitCode::SUCCESS);
@@ -226,10 +221,15 @@ struct Point<'a> {
     change: &'a str,
 }
 
+impl<'a> From<&'a explain::Point> for Point<'a> {
+    fn from(point: &'a explain::Point) -> Self {
+        Self { what: point.what, value: &point.value, because: &point.because, change: &point.change }
+    }
+}
+
 impl<'a> Line<'a> {
     fn of(explanation: &'a Explanation) -> Self {
         let Question { collective, bytes, root, mapped, in_place, .. } = explanation.question;
-        let points = explanation.points.iter();
         Self {
             coll: collective.name(),
             bytes,
@@ -239,15 +239,14 @@ impl<'a> Line<'a> {
             alloc: if mapped { Memory::Shared } else { Memory::Private }.name(),
             in_place,
             choice: explanation.choice,
-            points: points
-                .map(|p| Point { what: p.what, value: &p.value, because: &p.because, change: &p.change })
-                .collect(),
+            points: explanation.points.iter().map(Point::from).collect(),
         }
     }
 }
 
 fn parse_collective(text: &str) -> std::result::Result<Collective, String> {
-    let names = Collective::ALL.map(Collective::name);
-    let found = Collective::ALL.into_iter().find(|collective| collective.name() == text);
-    found.ok_or_else(|| format!("there is no collective `{text}` here: choose {}", names.join(", ")))
+    Collective::from_name(text).ok_or_else(|| {
+        let names = Collective::ALL.map(Collective::name);
+        format!("there is no collective `{text}` here: choose {}", names.join(", "))
+    })
 }

@@ -10,8 +10,8 @@ use crate::export::export;
 use crate::gate;
 use crate::lengthy::wait_in;
 use crate::process::{Ours, Process};
-use crate::report::Collective;
 use crate::rules::Why;
+use han::Collective;
 
 /// Carries a call out, or gives `None`: it is the MPI's.
 #[inline]

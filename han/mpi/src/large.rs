@@ -10,7 +10,7 @@ use crate::deputy;
 use crate::export::export;
 use crate::older::call;
 use crate::process::{Ours, Process};
-use crate::report::Collective;
+use han::Collective;
 
 export! {
     fn MPI_Bcast_c, PMPI_Bcast_c(buffer: *mut c_void, count: i64, datatype: Word, root: c_int, comm: Word) {

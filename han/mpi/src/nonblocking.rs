@@ -10,8 +10,8 @@ use crate::gate;
 use crate::older::{at_once, call};
 use crate::process::{Ours, Process};
 use crate::real::theirs;
-use crate::report::Collective;
 use crate::rules::Why;
+use han::Collective;
 
 /// Begins a call, or gives `None`: it is the MPI's.
 fn begin(

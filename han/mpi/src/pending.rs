@@ -14,7 +14,7 @@ use han::RawRequest;
 use crate::abi::Word;
 use crate::arguments::Kept;
 use crate::process::Ours;
-use crate::report::Collective;
+use han::Collective;
 
 /// A collective under way.
 pub(crate) struct Pending {

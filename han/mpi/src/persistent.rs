@@ -16,8 +16,8 @@ use crate::nonblocking::allow_later;
 use crate::older::call;
 use crate::packed::Held;
 use crate::process::{Ours, Process};
-use crate::report::Collective;
 use crate::rules::Why;
+use han::Collective;
 
 /// Makes a request, or gives `None`: it is the MPI's.
 fn make(

@@ -16,9 +16,10 @@ use crate::gate;
 use crate::operator::Operators;
 use crate::progress::Progress;
 use crate::real::SUCCESS;
-use crate::report::{Collective, Report};
+use crate::report::Report;
 use crate::request::Requests;
 use crate::rules::{Group, Passed, Rules, Why};
+use han::Collective;
 
 /// The state behind the [gate](crate::gate), from the end of `MPI_Init` to the beginning of `MPI_Finalize`.
 ///
@@ -57,7 +58,7 @@ impl Ours {
     /// An error if a call of that many bytes is the MPI's.
     #[inline]
     pub(crate) fn allows(&self, collective: Collective, bytes: usize) -> Result<(), Why> {
-        let lengths = &self.passed[collective as usize];
+        let lengths = &self.passed[collective.index()];
         if lengths.iter().any(|lengths| lengths.contains(&bytes)) { Err(Why::Rule) } else { Ok(()) }
     }
 }

@@ -6,24 +6,10 @@ use std::fmt::Write;
 use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
-use han::Exchange;
+use han::{Collective, Exchange};
 use shm_core::say;
 
 use crate::rules::Why;
-
-/// The collectives that are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Collective {
-    Barrier,
-    Bcast,
-    Reduce,
-    Allreduce,
-}
-
-impl Collective {
-    pub(crate) const ALL: [(Self, &'static str); 4] =
-        [(Self::Barrier, "barrier"), (Self::Bcast, "bcast"), (Self::Reduce, "reduce"), (Self::Allreduce, "allreduce")];
-}
 
 /// Why there will be no table, where one is wanted.
 static NONE: OnceLock<&str> = OnceLock::new();
@@ -64,7 +50,7 @@ fn add(cell: &Cell<u64>, more: u64) {
 impl Report {
     /// Notes a call of `bytes` that was carried out here, begun at `since`.
     pub(crate) fn taken(&self, collective: Collective, bytes: usize, since: Instant) {
-        let line = &self.lines[collective as usize];
+        let line = &self.lines[collective.index()];
         add(&line.taken, 1);
         add(&line.bytes, bytes as u64);
         let time = Duration::min(since.elapsed(), Duration::from_secs(1 << 32));
@@ -73,7 +59,7 @@ impl Report {
 
     /// Notes a call that went on to the MPI.
     pub(crate) fn passed(&self, collective: Collective, why: Why) {
-        add(&self.lines[collective as usize].passed[why as usize], 1);
+        add(&self.lines[collective.index()].passed[why as usize], 1);
     }
 
     /// The numbers of all ranks together; collective. Counts and bytes are sums, times are means.
@@ -105,11 +91,11 @@ fn text(sums: &[u64], ranks: usize, mpi: &str) -> String {
          han: {:10} {:>12} {:>16} {:>12} {:>12}\n",
         "collective", "taken", "bytes", "time (s)", "passed on"
     );
-    for ((_, name), numbers) in Collective::ALL.iter().zip(sums.chunks_exact(3 + Why::ALL.len())) {
+    for (collective, numbers) in Collective::ALL.iter().zip(sums.chunks_exact(3 + Why::ALL.len())) {
         let (taken, bytes, passed) = (numbers[0], numbers[1], &numbers[3..]);
         let time_s = numbers[2] as f64 / 1e9 / ranks as f64;
         let total: u64 = passed.iter().sum();
-        let _ = write!(text, "han: {name:10} {taken:12} {bytes:16} {time_s:12.6} {total:12}");
+        let _ = write!(text, "han: {collective:10} {taken:12} {bytes:16} {time_s:12.6} {total:12}");
         let reasons = Why::ALL.iter().zip(passed).filter(|(_, calls)| **calls > 0);
         let reasons: Vec<String> = reasons.map(|((_, words), calls)| format!("{words}: {calls}")).collect();
         let _ = writeln!(text, "{}{}", if reasons.is_empty() { "" } else { "  " }, reasons.join(", "));

@@ -28,8 +28,8 @@ use crate::gate;
 use crate::pending::{Pending, Queues, Receive};
 use crate::process::{Ours, Process};
 use crate::real::{SUCCESS, handle_at, real, theirs};
-use crate::report::Collective;
 use crate::rules::Why;
+use han::Collective;
 
 /// Collectives of this process that are under way, or have failed and not been completed by the program.
 static PENDING: AtomicUsize = AtomicUsize::new(0);

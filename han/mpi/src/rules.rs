@@ -8,7 +8,7 @@ use std::env;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use crate::report::Collective;
+use han::Collective;
 
 /// Where an MPI was measured to be faster than han: on 16 cores of an Intel Xeon, by the ranks' own vectors, which nobody writes
 /// between calls (`benches/baselines`, `docs/never-worse.md`).
@@ -169,7 +169,7 @@ impl Rules {
                 && mpi.to_lowercase().replace(' ', "").contains(&rule.mpi)
         };
         let rules: Vec<&Rule> = self.rules.iter().filter(holds).collect();
-        Collective::ALL.map(|(collective, _)| {
+        Collective::ALL.map(|collective| {
             let of_it = rules.iter().filter(|rule| rule.collective.is_none_or(|only| only == collective));
             of_it.map(|rule| rule.bytes.clone()).collect()
         })
@@ -179,10 +179,10 @@ impl Rules {
 impl Rule {
     fn parse(word: &str) -> Result<Self, String> {
         let bad = |part: &str, valid: &str| format!("HAN_MPI_PASS: {word}: {part:?} is not {valid}");
-        let names = || Collective::ALL.map(|(_, name)| name).join(", ");
+        let names = || Collective::ALL.map(Collective::name).join(", ");
         let mut parts = word.split(':');
         let name = parts.next().unwrap_or_default();
-        let collective = Collective::ALL.iter().find(|(_, known)| *known == name).map(|(known, _)| *known);
+        let collective = Collective::from_name(name);
         if collective.is_none() && name != "all" {
             return Err(bad(name, &format!("a collective: all, {}", names())));
         }

@@ -141,7 +141,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     let (form, why) = form(over, inter);
     let layout = over.layout;
     // Only so are operands combined in the order of the ranks, one after the other, as on one node.
-    let in_order = over.reproducible && reduces(over.collective);
+    let in_order = over.reproducible && over.collective.reduces();
     let inter = &match in_order {
         true => Inter { algorithm: Some(Algorithm::Tree(Tree::Linear)), algorithms: Default::default(), ..*inter },
         false => *inter,
@@ -201,7 +201,6 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         true => (node_aware::shown(selection.plan), selection.plan),
         false => (selection.plan, explain_inter(&question(Collective::Bcast, layout.nodes(), slice_bytes), &same).plan),
     };
-    let point = |what, value: String, because: &str, change| Point { what, value, because: because.to_owned(), change };
     let mut selection = selection;
     if let Some(algorithm) = selection.points.first_mut().filter(|_| in_order) {
         "only so are operands combined one after the other, wherever their ranks are"
@@ -210,25 +209,21 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     if let (Some(Err(not)), Some(algorithm)) = (nap, selection.points.first_mut()) {
         algorithm.because = format!("{} ({} is set, but {not})", algorithm.because, Algorithm::Nap);
     }
-    let mut points = vec![point("form", form.to_string(), why, "nodes_form")];
+    let mut points = vec![Point::new("form", form.to_string(), why, "nodes_form")];
     if form == Form::Hierarchical {
-        points.push(point("segment_bytes", segment_bytes.to_string(), segment_why, "segment_bytes"));
+        points.push(Point::new("segment_bytes", segment_bytes.to_string(), segment_why, "segment_bytes"));
         if over.collective == Collective::Allreduce && !is_node_aware {
-            points.push(point("leaders", leaders.to_string(), leaders_why, "leaders"));
+            points.push(Point::new("leaders", leaders.to_string(), leaders_why, "leaders"));
         }
     }
     points.extend(selection.points);
     Choice { form, shape, inter: plan, back, points }
 }
 
-fn reduces(collective: Collective) -> bool {
-    matches!(collective, Collective::Reduce | Collective::Allreduce)
-}
-
 /// The form, and why.
 fn form(over: &OverNodes<'_>, inter: &Inter) -> (Form, &'static str) {
     let layout = over.layout;
-    let reduces = reduces(over.collective);
+    let reduces = over.collective.reduces();
     if layout.rails() == 1 {
         return (Form::Flat, "no node has two ranks");
     }

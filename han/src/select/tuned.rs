@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use reduce_kernels::Collective;
-
 use super::form::{self, Choice, OverNodes};
 use super::{Inter, Point};
 use crate::tune::{Found, Source, Wanted};
@@ -30,7 +28,7 @@ fn find<'a>(
     source: &'a Source,
     provider: Option<&'a str>,
 ) -> Result<(Wanted<'a>, Found<'a>, Inter), String> {
-    let reduces = matches!(over.collective, Collective::Reduce | Collective::Allreduce);
+    let reduces = over.collective.reduces();
     if reduces && !over.commutative {
         return Err("operators that commute were measured, and this one does not".to_owned());
     }
@@ -67,8 +65,8 @@ fn with(
 ) -> Choice {
     let mut choice = form::explain(over, &inter.with(tuned));
     for point in &mut choice.points {
-        let is_open = inter.get(point.change).is_some_and(|value| value == "auto");
-        let is_measured = tuned.get(point.change).is_some_and(|value| value != "auto");
+        let is_open = inter.get(&point.change).is_some_and(|value| value == "auto");
+        let is_measured = tuned.get(&point.change).is_some_and(|value| value != "auto");
         if is_open && is_measured && !point.because.contains("is set, but") {
             let one = point.change == "segment_bytes" && found.point.is_one_chunk();
             let because = if one { "tuned: one chunk was measured to be best" } else { "tuned: measured to be best" };
@@ -105,7 +103,7 @@ fn nearest(wanted: &Wanted<'_>, found: &Found<'_>) -> String {
 }
 
 fn point(value: &str, because: String) -> Point {
-    Point { what: "tuning", value: value.to_owned(), because, change: "HAN_TUNING" }
+    Point::new("tuning", value, because, "HAN_TUNING")
 }
 
 /// What is set of some settings.
@@ -120,6 +118,7 @@ mod tests {
     use crate::select::form::Form;
     use crate::task::Layout;
     use crate::tune::Tuning;
+    use reduce_kernels::Collective;
 
     const FILE: &str = r#"version = 1
 machine = "m"

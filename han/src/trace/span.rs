@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use shm_core::{Call, Collective};
+use shm_core::Call;
 
 use crate::task::{Stream, Task};
 
@@ -86,7 +86,7 @@ pub(super) enum Part {
 impl What {
     /// A call that goes the way that `choice` tells.
     pub(crate) fn call(call: &Call<'_>, name: CallName, choice: Label) -> Self {
-        let has_root = matches!(call.collective, Collective::Bcast | Collective::Reduce);
+        let has_root = call.collective.has_root();
         let root = has_root.then(|| u32::try_from(call.root).unwrap_or(u32::MAX));
         let of = Operation { call: name, bytes: call.bytes() as u64, part: Part::Whole { root, choice } };
         Self { name: call.collective.name(), of: Some(of) }

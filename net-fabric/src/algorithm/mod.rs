@@ -117,7 +117,7 @@ impl Algorithm {
     /// The reason why it does not.
     pub fn applies(self, collective: Collective, shape: &Shape<'_>) -> Result<(), &'static str> {
         let Shape { rank, size, root, bytes, element_bytes, commutative, topology, .. } = *shape;
-        let reduces = matches!(collective, Collective::Reduce | Collective::Allreduce);
+        let reduces = collective.reduces();
         if root >= size || rank >= size {
             return Err("rank and root must be less than the number of ranks");
         }

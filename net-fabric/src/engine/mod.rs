@@ -26,7 +26,7 @@ use crate::transport::Transport;
 pub use operands::{Operands, Reduction};
 pub use seal::{Fingerprint, Secret};
 pub use tag::{Key, MAX_COMMUNICATORS, MAX_MESSAGES};
-pub use watch::{Host, NoHost, Wait, Watch};
+pub use watch::{Host, Wait, Watch};
 pub use work::{Announced, Policy, Work};
 
 /// What an engine is told at its start.

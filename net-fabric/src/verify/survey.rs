@@ -67,7 +67,7 @@ impl Survey {
     #[must_use]
     pub fn prove(&self, collective: Collective, algorithm: Algorithm) -> Row {
         let mut row = Row::new(collective, algorithm);
-        let rooted = matches!(collective, Collective::Bcast | Collective::Reduce);
+        let rooted = collective.has_root();
         for size in 1..=self.ranks {
             let topology = places(size);
             for chunks in 1..=self.chunks {

@@ -32,7 +32,7 @@ const COUNTS: [usize; 6] = [0, 1, 2, 5, 33, 200];
 fn cases(size: usize, counts: usize, random: &mut Random) -> Vec<Case> {
     let mut cases = Vec::new();
     for collective in Collective::ALL {
-        let rooted = matches!(collective, Collective::Bcast | Collective::Reduce);
+        let rooted = collective.has_root();
         for algorithm in Algorithm::all() {
             for root in 0..if rooted { size } else { 1 } {
                 for policy in policies(random) {

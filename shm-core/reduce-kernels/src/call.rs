@@ -44,6 +44,40 @@ impl Collective {
         }
     }
 
+    /// The collective of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|collective| collective.name() == name)
+    }
+
+    /// Its place in [`ALL`](Self::ALL).
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize - 1
+    }
+
+    /// True if it has vectors.
+    #[must_use]
+    #[inline]
+    pub const fn has_data(self) -> bool {
+        !matches!(self, Self::Barrier)
+    }
+
+    /// True if it has a root.
+    #[must_use]
+    #[inline]
+    pub const fn has_root(self) -> bool {
+        matches!(self, Self::Bcast | Self::Reduce)
+    }
+
+    /// True if it has an operator.
+    #[must_use]
+    #[inline]
+    pub const fn reduces(self) -> bool {
+        matches!(self, Self::Reduce | Self::Allreduce)
+    }
+
     pub(crate) fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|c| *c as u8 == code)
     }

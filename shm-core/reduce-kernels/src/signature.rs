@@ -41,8 +41,7 @@ impl Signature {
     pub fn rooted(self) -> Option<(Collective, usize)> {
         let [code, ..] = self.packed.to_le_bytes();
         let collective = Collective::from_code(code)?;
-        matches!(collective, Collective::Bcast | Collective::Reduce)
-            .then_some((collective, (self.packed >> ROOT_AT) as usize))
+        collective.has_root().then_some((collective, (self.packed >> ROOT_AT) as usize))
     }
 
     /// So many bits of the packed word from `at` on.

@@ -6,7 +6,7 @@
 //! there have gone on.
 #![allow(unsafe_code)] // reads peers' memory
 
-use crate::copy::cico::copy;
+use crate::copy::cico::{LINE, Line, copy};
 use crate::copy::{Access, Described, Method};
 use crate::error::Result;
 use crate::job::AtWork;
@@ -42,12 +42,8 @@ pub(crate) struct Operands {
     /// No rank, as far as known, does anything else before the operation has completed.
     all_stay: bool,
     /// What the kernel has copied, for reductions.
-    fetched: Vec<Lines>,
+    fetched: Vec<Line>,
 }
-
-/// Room for what the kernel copies: lines apart, so that no part begins in another's last one, and aligned for every
-/// element, as users' operators may expect.
-type Lines = [u128; 8];
 
 /// What stands beside a rank's first flag: a word that is not 0 if its vectors can be reached, then both
 /// descriptions.
@@ -223,9 +219,9 @@ impl Operands {
         }
         let rank = ring.rank();
         let kernels = (0..ring.size()).filter(|&peer| matches!(self.send(peer), Some(Access::Kernel(_)))).count();
-        let lines = bytes.div_ceil(size_of::<Lines>());
-        let stride = lines * size_of::<Lines>();
-        self.fetched.resize(kernels * lines, [0; 8]);
+        let lines = bytes.div_ceil(LINE);
+        let stride = lines * LINE;
+        self.fetched.resize(kernels * lines, Line::ZERO);
         let mut free = self.fetched.as_mut_ptr().cast::<u8>();
         for peer in (0..ring.size()).filter(|&peer| peer != rank) {
             if let Some(Some(Reached { send: Access::Kernel(buffer), .. })) = self.reached.get(peer) {

@@ -189,6 +189,19 @@ pub(crate) unsafe fn copy_past_caches(to: *mut u8, from: *const u8, bytes: usize
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 
+/// Private memory of a cache line, which every element may begin.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Line {
+    _bytes: [u8; LINE],
+}
+
+impl Line {
+    pub(crate) const ZERO: Self = Self { _bytes: [0; LINE] };
+}
+
+const _: () = assert!(size_of::<Line>() == LINE);
+
 /// Asks for the line of `at`, to be read.
 #[inline]
 pub(crate) fn prefetch_for_read(at: *const u8) {

@@ -96,13 +96,12 @@ impl fmt::Display for MethodSet {
 pub struct Methods {
     /// `None` where the method works.
     obstacles: [Option<String>; 2],
-    on: [bool; 2],
 }
 
 impl Methods {
     /// From the reasons against `shared` and `cma`, as far as there are any.
     pub(super) fn new(shared: Option<String>, cma: Option<String>) -> Self {
-        Self { on: [shared.is_none(), cma.is_none()], obstacles: [shared, cma] }
+        Self { obstacles: [shared, cma] }
     }
 
     /// Whether all ranks can use `method`.
@@ -110,8 +109,8 @@ impl Methods {
     #[must_use]
     pub fn has(&self, method: Method) -> bool {
         match method {
-            Method::Shared => self.on[0],
-            Method::Cma => self.on[1],
+            Method::Shared => self.obstacles[0].is_none(),
+            Method::Cma => self.obstacles[1].is_none(),
             Method::Cico => true,
         }
     }

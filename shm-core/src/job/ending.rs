@@ -89,7 +89,7 @@ impl Job {
 
     fn announce_end(&self, reason: &Reason) {
         self.flags().abort.set(self.rank, &reason.to_words::<ABORT_WORDS>());
-        self.ring();
+        self.wake_sleepers();
     }
 
     /// Ends the job on every rank because of an error that this rank alone has met in an operation: it cannot

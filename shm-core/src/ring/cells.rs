@@ -14,7 +14,7 @@ use super::marks::{is_far_behind, stay_comparable};
 use crate::copy::Stores;
 use crate::copy::cico::{LINE, prefetch_for_write};
 use crate::segment::Segment;
-use crate::segment::layout::{FIRST_CELLS, SLOTS, cell_bytes};
+use crate::segment::layout::{FIRST_CELLS, MOST_BYTES_OF_CELLS, SLOTS, cell_bytes};
 use crate::sync::before;
 use crate::sys::map;
 
@@ -59,6 +59,7 @@ pub(super) struct Cells {
 
 /// Pages of cells are taken in blocks of so many bytes: as much as the kernel maps into a reader with one fault.
 const BLOCK_BYTES: usize = 64 << 10;
+const _: () = assert!(MOST_BYTES_OF_CELLS <= 64 * BLOCK_BYTES, "a bit for each block");
 
 impl Cells {
     /// The `most` cells of each rank that begin at `at` of `segment`, one place for each; `gap_bytes` are left free behind
@@ -330,7 +331,6 @@ mod tests {
     /// Also those before the place where a rank begins to write, when the ring comes there.
     #[test]
     fn pages_are_taken_before_they_are_written() {
-        const { assert!(crate::segment::layout::MOST_BYTES_OF_CELLS <= 64 * BLOCK_BYTES, "a bit for each block") };
         let (mut cells, _segment) = cells_of(2);
         let payload = vec![1; 10_000];
         for step in 0..4000 {

@@ -10,14 +10,13 @@ pub const VERSION: u32 = 7;
 /// Slots of every rank: steps without cells that may be in flight. A quarter of them is used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;
-/// Ranks from which on cells are small, so that a segment of 256 ranks stays modest.
+/// Most ranks that have cells of a whole page and annexes, so that a segment of 256 ranks stays modest.
 const MANY_RANKS: usize = 32;
-/// Fewest cells that a rank has, which are those that it uses at first, and most.
-const LEAST_CELLS: usize = FIRST_CELLS;
+/// Most cells that a rank has.
 const MOST_CELLS: usize = 1024;
 /// What they take.
 pub const MOST_BYTES_OF_CELLS: usize = MOST_CELLS * PAGE;
-/// Cells that are in use at first.
+/// Cells that are in use at first, and the fewest that a rank has.
 pub const FIRST_CELLS: usize = 64;
 /// Operations whose signatures each rank keeps for its peers to look at.
 pub const HISTORY: usize = 2 * SLOTS as usize;
@@ -73,7 +72,7 @@ pub struct RankFlags {
     pub called: Entered,
     /// Signatures of the newest of them, by number.
     pub calls: [OpRecord; CALLS as usize],
-    /// The slot of a step is at its number modulo `SLOTS`.
+    /// The slot of a step is at its number modulo those in use, which are a power of two.
     pub slots: [StepSlot; SLOTS as usize],
 }
 
@@ -135,9 +134,7 @@ pub struct RegionTable {
 /// Most regions of a rank at one time.
 pub const REGIONS: usize = 256;
 
-/// [`RankStatus::state`]: not yet attached.
-pub const ABSENT: u32 = 0;
-/// [`RankStatus::state`]: attached, not finalized.
+/// [`RankStatus::state`]: attached, not finalized; before that it is 0.
 pub const RUNNING: u32 = 1;
 /// [`RankStatus::state`]: has come to the last barrier of the world.
 pub const FINALIZING: u32 = 3;
@@ -181,7 +178,11 @@ pub const fn layout_hash() -> u64 {
         size_of::<RegionTable>() as u64,
         size_of::<JobFlags>() as u64,
         SLOTS as u64,
-        LEAST_CELLS as u64,
+        FIRST_CELLS as u64,
+        MOST_CELLS as u64,
+        MANY_RANKS as u64,
+        cell_bytes(1) as u64,
+        annex_bytes(1) as u64,
         HISTORY as u64,
         CALLS as u64,
         INLINE_WORDS as u64,
@@ -210,7 +211,7 @@ pub const fn whole_pages(bytes: usize) -> usize {
 
 /// Length of a cell where there are `ranks`.
 #[must_use]
-pub fn cell_bytes(ranks: usize) -> usize {
+pub const fn cell_bytes(ranks: usize) -> usize {
     if ranks <= MANY_RANKS { PAGE } else { PAGE / 4 }
 }
 
@@ -226,7 +227,7 @@ pub const fn gap_bytes(own_cores: bool) -> usize {
 /// no cell; none where there are many ranks. Being few, annexes are soon all in memory that the kernel has given
 /// out, and near.
 #[must_use]
-pub fn annex_bytes(ranks: usize) -> usize {
+pub const fn annex_bytes(ranks: usize) -> usize {
     if ranks <= MANY_RANKS { 1024 } else { 0 }
 }
 
@@ -242,7 +243,7 @@ pub fn beside_bytes(ranks: usize, own_cores: bool) -> usize {
 /// times what writing to one that nobody has costs; about 8 MiB in all ranks' cells are enough for that.
 #[must_use]
 pub fn cells_in_ring(ranks: usize) -> usize {
-    (2 * MOST_CELLS / ranks.next_power_of_two()).clamp(LEAST_CELLS, MOST_CELLS)
+    (2 * MOST_CELLS / ranks.next_power_of_two()).clamp(FIRST_CELLS, MOST_CELLS)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl Bell {
         // The compiler must not move the look before the caller's store; the processor is ordered by
         // the sleeper's barrier.
         compiler_fence(Ordering::SeqCst);
-        // B1 (Relaxed): ordered after the caller's flag by the sleeper's barrier between B2 and B3.
+        // B1 (Relaxed): ordered after the caller's flag by the sleeper's barrier between B3 and its look at the flag.
         if self.sleepers.load(Ordering::Relaxed) != 0 {
             self.ring_slowly(wake);
         }

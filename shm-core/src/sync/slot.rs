@@ -21,9 +21,6 @@ pub struct Slot<const WORDS: usize> {
 unsafe impl<const WORDS: usize> Sync for Slot<WORDS> {}
 
 impl<const WORDS: usize> Slot<WORDS> {
-    /// Bytes that fit beside the flag.
-    pub const PAYLOAD_BYTES: usize = 8 * WORDS;
-
     /// An empty slot, the same as zeroed memory.
     #[must_use]
     pub fn new() -> Self {

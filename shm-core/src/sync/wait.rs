@@ -95,7 +95,7 @@ impl Waiter {
 
     /// Gives the core away once: yields, or later sleeps until a peer rings `bell`.
     ///
-    /// Returns true if it slept, which is when the caller can afford slow checks.
+    /// Returns true now and then, and whenever it slept: the caller can afford slow checks.
     pub fn rest(&mut self, bell: &Bell, ready: impl FnOnce() -> bool) -> bool {
         self.rested = self.rested.saturating_add(1);
         if self.rested <= self.patience.yields {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use reduce_kernels::{Datatype, Operator, is_defined};
+use reduce_kernels::{Collective, Datatype, Operator, is_defined};
 
 use super::stats::parse_bytes;
 use super::{Result, noise};
@@ -118,40 +118,6 @@ const NOT_OF_LIMITS: [&str; 19] = [
     "svg",
 ];
 
-/// A collective to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Collective {
-    Barrier,
-    Bcast,
-    Reduce,
-    Allreduce,
-}
-
-impl Collective {
-    pub(super) const ALL: [Self; 4] = [Self::Barrier, Self::Bcast, Self::Reduce, Self::Allreduce];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Barrier => "barrier",
-            Self::Bcast => "bcast",
-            Self::Reduce => "reduce",
-            Self::Allreduce => "allreduce",
-        }
-    }
-
-    pub(super) fn has_data(self) -> bool {
-        self != Self::Barrier
-    }
-
-    pub(super) fn has_root(self) -> bool {
-        matches!(self, Self::Bcast | Self::Reduce)
-    }
-
-    pub(super) fn has_operator(self) -> bool {
-        matches!(self, Self::Reduce | Self::Allreduce)
-    }
-}
-
 /// One word of the positional argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
@@ -205,8 +171,7 @@ fn parse_selection(text: &str) -> std::result::Result<Selection, String> {
     if text == "all" {
         return Ok(Selection::All);
     }
-    let found = Collective::ALL.into_iter().find(|collective| collective.name() == text);
-    found.map(Selection::One).ok_or_else(|| {
+    Collective::from_name(text).map(Selection::One).ok_or_else(|| {
         let names = Collective::ALL.map(Collective::name);
         format!("there is no collective `{text}` here: choose all, {}", names.join(", "))
     })
@@ -244,7 +209,7 @@ pub(super) fn check(args: &Args) -> Result<()> {
     if args.overlap && collectives(&args.collectives) == [Collective::Barrier] {
         return Err("--overlap: a barrier has no data, so nothing overlaps".into());
     }
-    let reduces = collectives(&args.collectives).iter().any(|collective| collective.has_operator());
+    let reduces = collectives(&args.collectives).iter().any(|collective| collective.reduces());
     if reduces && !is_defined(args.dtype, args.op) {
         let defined = Operator::ALL.into_iter().filter(|&operator| is_defined(args.dtype, operator));
         let names: Vec<_> = defined.map(Operator::name).collect();

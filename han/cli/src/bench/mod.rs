@@ -26,7 +26,7 @@ use shm_core::sys::affinity::allowed_cores;
 use crate::limits;
 use crate::output::{ReaderLeft, is_reader_left};
 pub(crate) use args::{Args, Memory, parse_datatype, parse_setting};
-use args::{Collective, Style, check, check_root, collectives, counts};
+use args::{Style, check, check_root, collectives, counts};
 use pattern::Cell;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -170,11 +170,7 @@ fn measure_overlap(args: &Args, context: &Context) -> Result<()> {
     let is_first = context.world().rank() == 0;
     for collective in collectives(&args.collectives).into_iter().filter(|collective| collective.has_data()) {
         let plan = overlap::Plan {
-            collective: match collective {
-                Collective::Reduce => han::Collective::Reduce,
-                Collective::Allreduce => han::Collective::Allreduce,
-                Collective::Bcast | Collective::Barrier => han::Collective::Bcast,
-            },
+            collective,
             repeats: args.repeats,
             repeat_time: Duration::from_millis(args.ms),
             bytes: counts(collective, args, size_of::<f32>()).iter().map(|count| count * size_of::<f32>()).collect(),

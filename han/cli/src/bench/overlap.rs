@@ -215,7 +215,7 @@ impl Stage<'_> {
         for (rail, &leader) in self.leads.iter().enumerate().filter(|_| levels.intra) {
             let (up, down) = (1 + 2 * rail, 2 + 2 * rail);
             // What goes up and down for a chunk: an allreduce has both.
-            if matches!(self.collective, Collective::Reduce | Collective::Allreduce) {
+            if self.collective.reduces() {
                 let buffer = std::mem::take(&mut self.buffers[up]);
                 requests[up] = Some(self.node.ireduce(buffer, Operator::Max, leader)?);
             }

@@ -65,7 +65,7 @@ impl Report<'_> {
                 ranks: self.ranks,
                 nodes: self.nodes,
                 dtype: collective.has_data().then(|| self.datatype.name()),
-                op: collective.has_operator().then(|| self.plan.operator.name()),
+                op: collective.reduces().then(|| self.plan.operator.name()),
                 root: collective.has_root().then_some(self.plan.root),
                 cold: self.plan.cold,
                 choice: &point.choice,
@@ -107,7 +107,7 @@ impl Report<'_> {
         if plan.collective.has_data() {
             title += &format!(" of {}", self.datatype);
         }
-        if plan.collective.has_operator() {
+        if plan.collective.reduces() {
             title += &format!(", {}", plan.operator);
         }
         if plan.collective.has_root() {

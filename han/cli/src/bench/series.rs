@@ -6,14 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use han::{Call, Communicator, SharedVec};
+use han::{Call, Collective, Communicator, SharedVec};
 use reduce_kernels::{Op, Operator};
 use shm_core::sys::clock::now_ns;
 use shm_core::sys::limits::PageAligned;
 
 use super::pattern::{Cell, Patterns, zero};
 use super::stats::median;
-use super::{Collective, Memory, Result, Style, no_memory};
+use super::{Memory, Result, Style, no_memory};
 use crate::limits;
 
 /// Fewest iterations in a repeat, however long one takes.

@@ -92,12 +92,6 @@ pub trait Host: Debug {
     }
 }
 
-/// A host that knows nothing more.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoHost;
-
-impl Host for NoHost {}
-
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Longest time between two questions to a rank.

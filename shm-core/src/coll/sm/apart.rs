@@ -5,7 +5,7 @@
 
 use crate::coll::operands::Operands;
 use crate::copy::Access;
-use crate::copy::cico::copy;
+use crate::copy::cico::{LINE, Line, copy};
 use reduce_kernels::{Call, Op};
 
 /// True if `call` is reduced by a user's operator.
@@ -13,9 +13,6 @@ use reduce_kernels::{Call, Op};
 pub(crate) fn is_users(call: &Call<'_>) -> bool {
     matches!(call.op, Some(Op::User(_)))
 }
-
-/// Where a part is copied to: lines apart, aligned for every element.
-type Line = [u128; 4];
 
 /// All ranks' parts of a vector, none of which is in a peer's own memory.
 #[derive(Debug)]
@@ -32,15 +29,15 @@ impl Apart {
     /// They are valid for reading.
     pub(crate) unsafe fn of(operands: &Operands, from: &[*const u8], bytes: usize) -> Self {
         let is_mapped = |peer: usize| matches!(operands.send(peer), Some(Access::Mapped(_)));
-        let lines = bytes.div_ceil(size_of::<Line>());
+        let lines = bytes.div_ceil(LINE);
         let mut from = from.to_vec();
-        let mut copies: Vec<Line> = vec![[0; 4]; lines * (0..from.len()).filter(|&peer| is_mapped(peer)).count()];
+        let mut copies: Vec<Line> = vec![Line::ZERO; lines * (0..from.len()).filter(|&peer| is_mapped(peer)).count()];
         let mut free = copies.as_mut_ptr().cast::<u8>();
         for (_, part) in from.iter_mut().enumerate().filter(|&(peer, _)| is_mapped(peer)) {
             // SAFETY: the caller's promise; there are as many lines for each of these.
             unsafe { copy(free, *part, bytes) };
             *part = free;
-            free = free.wrapping_add(lines * size_of::<Line>());
+            free = free.wrapping_add(lines * LINE);
         }
         Self { from, _copies: copies }
     }

@@ -5,11 +5,11 @@
 use std::borrow::Borrow;
 
 use crate::coll::operands::Operands;
-use crate::coll::sm::Form;
 use crate::coll::sm::chunks::Chunks;
+use crate::coll::sm::{Form, PIECE_BYTES, copy_of};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::{copy, copy_past_caches};
+use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use reduce_kernels::Call;
@@ -114,9 +114,9 @@ impl<'a> Pipelined<'a> {
     /// Another rank's part in that: a piece at a time, so that it can look after the job in between.
     fn borrow(&mut self, ring: &mut Ring, from: Access, span: Span) -> Result<Poll> {
         let bytes = (self.call.bytes() - self.copied_bytes).min(PIECE_BYTES);
-        // SAFETY: in the call's buffer.
-        let to = unsafe { self.call.recv.add(self.copied_bytes) };
-        let copy_out = copy_out(ring, &self.call);
+        // In the call's buffer.
+        let to = self.call.recv.wrapping_add(self.copied_bytes);
+        let copy_out = copy_of(ring, self.call.bytes(), copy);
         let at_work = ring.reach_out()?;
         match from {
             // SAFETY: the root has as many bytes there (same signature) and keeps them until this rank has
@@ -138,14 +138,6 @@ impl<'a> Pipelined<'a> {
     }
 }
 
-/// The copy for what this rank receives.
-fn copy_out(ring: &Ring, call: &Call<'_>) -> unsafe fn(*mut u8, *const u8, usize) {
-    if ring.terms().is_beyond_caches(call.bytes()) { copy_past_caches } else { copy }
-}
-
-/// What is copied between two looks at the job.
-const PIECE_BYTES: usize = 4 << 20;
-
 impl Progress for Pipelined<'_> {
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         if self.operands.own_are_reached() {
@@ -160,8 +152,8 @@ impl Progress for Pipelined<'_> {
             let span = *self.span.get_or_insert_with(|| ring.take(bytes));
             if ring.rank() == self.call.root {
                 wait_for!(ring.may_write(span)?);
-                // SAFETY: in the call's buffer, whose length the chunks were cut from.
-                let from = unsafe { self.call.send.add(offset) };
+                // In the call's buffer, whose length the chunks were cut from.
+                let from = self.call.send.wrapping_add(offset);
                 // SAFETY: just allowed, not yet published; the span was taken for `bytes`.
                 unsafe { ring.put_cells(span, 0, from, bytes) };
                 if self.next == 0 {
@@ -179,9 +171,9 @@ impl Progress for Pipelined<'_> {
                         return self.borrow(ring, from, span);
                     }
                 }
-                // SAFETY: in the call's buffer, as above.
-                let to = unsafe { self.call.recv.add(offset) };
-                let copy_out = copy_out(ring, &self.call);
+                // In the call's buffer, as above.
+                let to = self.call.recv.wrapping_add(offset);
+                let copy_out = copy_of(ring, self.call.bytes(), copy);
                 // SAFETY: published, and kept until this rank has consumed the span.
                 unsafe { copy_out(to, ring.cells(self.call.root, span), bytes) };
             }

@@ -14,9 +14,9 @@ use crate::coll::operands::{are_mapped, can_be_reached};
 use crate::coll::sm::by_core::{Link, MOST_CORES};
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
-use crate::coll::sm::{Form, slice};
+use crate::coll::sm::{Form, copy_of, slice};
 use crate::coll::{Poll, Progress, wait_for};
-use crate::copy::cico::{copy, copy_past_caches};
+use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use reduce_kernels::{Call, Collective};
@@ -202,8 +202,8 @@ impl Chain {
     /// Adds this rank's part of `chunk` to the sums before it.
     fn add(&self, ring: &mut Ring, call: &Call<'_>, chunk: usize) {
         let (at, bytes, within) = (self.chunks.offset(chunk), self.chunks.bytes(chunk), self.within(chunk));
-        // SAFETY: in the call's buffer, whose length the chunks were cut from.
-        let own = unsafe { call.send.add(at) };
+        // In the call's buffer, whose length the chunks were cut from.
+        let own = call.send.wrapping_add(at);
         if self.link.sums.is_empty() {
             // SAFETY: allowed and not yet published; the span has cells for all chunks of a window, of which nobody
             // needs what stood there.
@@ -242,10 +242,10 @@ impl Chain {
     }
 
     fn copy_result(&self, ring: &Ring, call: &Call<'_>, chunk: usize) {
-        // SAFETY: in the call's buffer, which every rank of an allreduce has.
-        let to = unsafe { call.recv.add(self.chunks.offset(chunk)) };
+        // In the call's buffer, which every rank of an allreduce has.
+        let to = call.recv.wrapping_add(self.chunks.offset(chunk));
         let from = ring.cells(self.root, self.span).wrapping_add(self.within(chunk));
-        let copy_out = if ring.terms().is_beyond_caches(call.bytes()) { copy_past_caches } else { copy };
+        let copy_out = copy_of(ring, call.bytes(), copy);
         // SAFETY: the root has published the result, and writes there again when all have marked the step.
         unsafe { copy_out(to, from, self.chunks.bytes(chunk)) };
     }

@@ -36,7 +36,7 @@ pub(crate) struct Terms {
     /// Small messages travel along trees from so many ranks on.
     pub(crate) trees_from: usize,
     /// An allreduce of so many bytes has more in all vectors together than each rank had better read.
-    much_to_read_from: usize,
+    short_slices_from: usize,
     /// What the setting says, if it does.
     pub(crate) set_slices_from: Option<usize>,
     pub(crate) set_lent_from: Option<usize>,
@@ -66,7 +66,7 @@ pub(crate) enum Decision {
     TooLongForTrees,
     NoPartialSums,
     ManyRanks,
-    MuchToRead,
+    ShortSlices,
     // More than one cell.
     Together,
     ManyLevels,
@@ -86,17 +86,11 @@ impl Decision {
             Self::FewRanks | Self::SharedCores | Self::TooLongForTrees | Self::NoPartialSums => Form::Flat,
             Self::ManyRanks | Self::ManyLevels => Form::Tree,
             Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare => Form::Direct,
-            Self::LongEnough | Self::MuchToRead => Form::Slice,
+            Self::LongEnough | Self::ShortSlices => Form::Slice,
             Self::CoreByCore => Form::Chain,
             Self::Together => Form::Joint,
         }
     }
-}
-
-/// A tree or a ring adds partial sums, whose rounding differs from that of all other forms.
-#[inline]
-pub(super) const fn adds(collective: Collective) -> bool {
-    matches!(collective, Collective::Reduce | Collective::Allreduce)
 }
 
 impl Terms {
@@ -124,7 +118,7 @@ impl Terms {
             cells: cells_in_ring(ranks),
             last_cache_bytes,
             trees_from: settings.tree_min_ranks.unwrap_or(if levels { LEVELS_FROM } else { TREES_FROM }),
-            much_to_read_from: if is_shared_out { much } else { usize::MAX },
+            short_slices_from: if is_shared_out { much } else { usize::MAX },
             set_slices_from: settings.slice_min_bytes,
             set_lent_from: settings.single_copy_min_bytes,
             for_all_max_bytes: settings.for_all_max_bytes,
@@ -165,15 +159,15 @@ impl Terms {
             };
         }
         // Where ranks share cores each level of a tree costs switches.
-        if self.is_much_to_read(collective, bytes) {
-            Decision::MuchToRead
+        if self.goes_by_short_slices(collective, bytes) {
+            Decision::ShortSlices
         } else if self.ranks < self.trees_from {
             Decision::FewRanks
         } else if !self.own_cores {
             Decision::SharedCores
         } else if bytes > INLINE_BYTES {
             Decision::TooLongForTrees
-        } else if self.reproducible && adds(collective) {
+        } else if self.reproducible && collective.reduces() {
             Decision::NoPartialSums
         } else {
             Decision::ManyRanks
@@ -182,8 +176,8 @@ impl Terms {
 
     /// True if without slices each rank would read more than it had better.
     #[inline]
-    fn is_much_to_read(&self, collective: Collective, bytes: usize) -> bool {
-        bytes >= self.much_to_read_from && collective == Collective::Allreduce
+    fn goes_by_short_slices(&self, collective: Collective, bytes: usize) -> bool {
+        bytes >= self.short_slices_from && collective == Collective::Allreduce
     }
 
     /// True if ranks may work jointly on `bytes` each, and no setting says how else: with a core each, where the kernel's
@@ -195,7 +189,7 @@ impl Terms {
 
     /// True if reductions of `bytes` go along the cores, and no setting says how else.
     fn goes_by_core(&self, collective: Collective, bytes: usize) -> bool {
-        let is_long = adds(collective) && bytes >= self.row(collective).chains_from;
+        let is_long = collective.reduces() && bytes >= self.row(collective).chains_from;
         is_long && self.by_core && !self.own_cores && !self.reproducible && self.set_slices_from.is_none()
     }
 
@@ -210,7 +204,11 @@ impl Terms {
             Collective::Bcast if self.levels && self.own_cores && self.ranks >= self.trees_from => Decision::ManyLevels,
             Collective::Barrier | Collective::Bcast => Decision::Bcast,
             Collective::Reduce | Collective::Allreduce if bytes < self.slices_from(collective) => {
-                if self.is_much_to_read(collective, bytes) { Decision::MuchToRead } else { Decision::TooShortToShare }
+                if self.goes_by_short_slices(collective, bytes) {
+                    Decision::ShortSlices
+                } else {
+                    Decision::TooShortToShare
+                }
             }
             // Without mapped vectors the root would reduce alone in either form.
             Collective::Reduce if self.reducers(collective) == Reducers::RootThroughCells && !self.may_map => {
@@ -225,15 +223,15 @@ impl Terms {
     /// [`cannot`](Self::cannot) has the reasons.
     #[cold]
     fn nearest(&self, asked: Form, collective: Collective, bytes: usize, keeps_order: bool) -> Form {
-        let fits_tree = bytes <= INLINE_BYTES && !(self.reproducible && adds(collective));
+        let fits_tree = bytes <= INLINE_BYTES && !(self.reproducible && collective.reduces());
         match asked {
             Form::Tree if fits_tree || collective == Collective::Bcast && self.levels => Form::Tree,
             _ if bytes == 0 => Form::Flat,
             Form::Tree | Form::Flat if bytes <= self.cell_bytes => Form::Flat,
-            Form::Ring if adds(collective) && !keeps_order && !self.reproducible => Form::Ring,
-            Form::Chain if self.by_core && adds(collective) && !keeps_order && !self.reproducible => Form::Chain,
+            Form::Ring if collective.reduces() && !keeps_order && !self.reproducible => Form::Ring,
+            Form::Chain if self.by_core && collective.reduces() && !keeps_order && !self.reproducible => Form::Chain,
             Form::Joint if self.everywhere => Form::Joint,
-            Form::Slice | Form::Ring | Form::Chain | Form::Joint if adds(collective) => Form::Slice,
+            Form::Slice | Form::Ring | Form::Chain | Form::Joint if collective.reduces() => Form::Slice,
             _ => Form::Direct,
         }
     }
@@ -255,7 +253,7 @@ impl Terms {
 
     /// True if each rank writes its results to all ranks' vectors, if these are mapped.
     pub(crate) fn writes_for_all(&self, collective: Collective, bytes: usize) -> bool {
-        let pays = || !self.slices_are_set() && self.row(collective).for_all;
+        let pays = || !self.slices_are_set();
         collective == Collective::Allreduce && self.for_all_max_bytes.map_or_else(pays, |most| bytes <= most)
     }
 

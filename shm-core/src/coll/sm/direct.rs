@@ -82,8 +82,8 @@ impl<'a> Reduce<'a> {
                 return Ok(false);
             }
             if !self.operands.own_are_reached() {
-                // SAFETY: in the call's buffer, whose length the chunks were cut from.
-                let from = unsafe { self.call.send.add(self.chunks.offset(self.put)) };
+                // In the call's buffer, whose length the chunks were cut from.
+                let from = self.call.send.wrapping_add(self.chunks.offset(self.put));
                 // SAFETY: just allowed, not yet published; the span was taken for the chunk.
                 unsafe { ring.put_cells(span, 0, from, self.chunks.bytes(self.put)) };
             }
@@ -126,10 +126,10 @@ impl<'a> Reduce<'a> {
         }
         if let Some(op) = &self.call.op {
             let (offset, bytes) = (self.chunks.offset(self.done), self.chunks.bytes(self.done));
-            // SAFETY: in the call's buffer.
-            let own = unsafe { self.call.send.add(offset) };
-            // SAFETY: in the call's buffer, which this rank has because it receives.
-            let to = unsafe { self.call.recv.add(offset) };
+            // In the call's buffer.
+            let own = self.call.send.wrapping_add(offset);
+            // In the call's buffer, which this rank has because it receives.
+            let to = self.call.recv.wrapping_add(offset);
             let at_work = self.operands.reach_out(ring)?;
             let from = self.operands.sources(ring, span, 0, own, offset, bytes)?;
             if at_work.is_some() && is_users(&self.call) {

@@ -3,7 +3,7 @@
 
 use reduce_kernels::{Datatype, Op, kernel};
 
-use reduce_kernels::{Call, Collective};
+use reduce_kernels::Call;
 
 /// `to = from[0] op from[1] op ...`, element by element.
 ///
@@ -87,7 +87,7 @@ impl Drop for EndOnPanic {
 
 /// A collective of a single rank: its contribution is the result.
 pub(crate) fn alone(call: &Call<'_>) {
-    let gives_result = matches!(call.collective, Collective::Reduce | Collective::Allreduce);
+    let gives_result = call.collective.reduces();
     if gives_result && call.count > 0 {
         // SAFETY: `Call::check` has seen both buffers, which are valid for `bytes` by the call's making.
         unsafe { call.recv.copy_from(call.send, call.bytes()) };

@@ -11,15 +11,15 @@ use crate::coll::sm::apart::is_users;
 use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::trials::{Kind, Times, Took, times};
+use crate::coll::sm::{PIECE_BYTES, copy_of};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::{copy, copy_past_caches, copy_to_shared};
+use crate::copy::cico::{LINE, copy, copy_to_shared};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use crate::segment::layout::PAGE;
 use reduce_kernels::{Call, Collective, Op};
 
-/// What is copied between two looks at the job.
-const PIECE_BYTES: usize = 4 << 20;
 /// What is reduced at a time: of mapped vectors what the first cache holds, of others what the second one does, all
 /// peers' parts together, as each call of the kernel costs a microsecond.
 const MAPPED_STEP_BYTES: usize = 8 << 10;
@@ -27,10 +27,6 @@ const KERNEL_STEP_BYTES: usize = 256 << 10;
 /// Shorter vectors of two ranks, which the kernel copies, go to who receives whole: to write results back as well
 /// would be another call of the kernel.
 const WHOLE_BYTES: usize = 48 << 10;
-/// Parts are cut at multiples of this from the vector's begin, or at the next whole elements: where that is aligned, no
-/// line, and no page of a long vector, is written by two ranks, unless elements do not divide these.
-const LINE: usize = 64;
-const PAGE: usize = 4096;
 
 const UNTOLD: &str = "in this form all ranks tell where their vectors are";
 
@@ -123,7 +119,7 @@ impl<'a> Joint<'a> {
 
     /// Copies `piece` of the root's vector, which is this rank's, to all others'.
     fn write(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
-        let copy = copy_of(ring, &self.call, copy_to_shared);
+        let copy = copy_of(ring, self.call.bytes(), copy_to_shared);
         let from = self.call.send.wrapping_add(piece.start);
         for &peer in ring.peers() {
             // For each anew: peers that take their memory back do not wait for all of them.
@@ -144,7 +140,7 @@ impl<'a> Joint<'a> {
     /// Copies `piece` of the root's vector to this rank's.
     fn read(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
         let _at_work = ring.reach_out()?;
-        let copy = copy_of(ring, &self.call, copy);
+        let copy = copy_of(ring, self.call.bytes(), copy);
         let to = self.call.recv.wrapping_add(piece.start);
         match self.operands.send(self.call.root) {
             // SAFETY: the root has told where its vector is, with as many bytes (same signature), and keeps it as it is until
@@ -284,7 +280,9 @@ impl<'a> Joint<'a> {
     }
 }
 
-/// The end of the first `part` of `of` equal parts of `bytes`, which are whole elements.
+/// The end of the first `part` of `of` equal parts of `bytes`, which are whole elements. It is whole lines or pages from the
+/// vector's begin: where that is aligned, no line, and no page of a long vector, is written by two ranks, unless elements do
+/// not divide these.
 fn cut(bytes: usize, element_bytes: usize, part: usize, of: usize) -> usize {
     if part == of {
         return bytes;
@@ -293,13 +291,6 @@ fn cut(bytes: usize, element_bytes: usize, part: usize, of: usize) -> usize {
     let unit = unit.next_multiple_of(element_bytes);
     // The product may be more than a word holds.
     (bytes / of * part + bytes % of * part / of) / unit * unit
-}
-
-type CopyBytes = unsafe fn(*mut u8, *const u8, usize);
-
-/// The copy for what this rank reads or writes of a bcast: `within` the caches, or past them.
-fn copy_of(ring: &Ring, call: &Call<'_>, within: CopyBytes) -> CopyBytes {
-    if ring.terms().is_beyond_caches(call.bytes()) { copy_past_caches } else { within }
 }
 
 impl Progress for Joint<'_> {

@@ -35,6 +35,7 @@ mod tree;
 mod trials;
 
 use crate::coll::{Poll, Progress};
+use crate::copy::cico::copy_past_caches;
 use crate::error::Result;
 use crate::ring::Ring;
 use crate::segment::layout::INLINE_BYTES;
@@ -51,6 +52,16 @@ use table::JOINT_BCAST_RANKS;
 pub(crate) use table::{LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
 pub(crate) use trials::Trials;
 use trials::{Kind, Stay, Turn, Way};
+
+/// What is copied between two looks at the job.
+const PIECE_BYTES: usize = 4 << 20;
+
+type CopyBytes = unsafe fn(*mut u8, *const u8, usize);
+
+/// The copy for results of `bytes` in all: `within` the caches, or past them.
+fn copy_of(ring: &Ring, bytes: usize, within: CopyBytes) -> CopyBytes {
+    if ring.terms().is_beyond_caches(bytes) { copy_past_caches } else { within }
+}
 
 /// Chooses the form from what all ranks know alike: ranks, sizes and settings.
 #[inline]

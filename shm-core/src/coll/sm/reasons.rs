@@ -1,6 +1,6 @@
 //! Why a form was chosen, in words, and which settings would change it.
 
-use crate::coll::sm::choice::{Decision, adds};
+use crate::coll::sm::choice::Decision;
 use crate::coll::sm::table::SHORT_SLICES_BYTES;
 use crate::coll::sm::{Form, Terms};
 use crate::segment::layout::INLINE_BYTES;
@@ -34,7 +34,7 @@ impl Terms {
             Decision::ManyRanks => {
                 (format!("{ranks} ranks with a core each are {trees_from} or more"), change("tree_min_ranks"))
             }
-            Decision::MuchToRead => {
+            Decision::ShortSlices => {
                 let much = format!("{ranks} vectors of {bytes} bytes have {SHORT_SLICES_BYTES} or more together");
                 (format!("{much}, which without slices each rank would read"), change("slice_min_bytes"))
             }
@@ -77,8 +77,8 @@ impl Terms {
         let no_partial_sums =
             |what| (format!("HAN_REPRODUCIBLE=1 forbids the partial sums of {what}"), "form, HAN_REPRODUCIBLE");
         match asked {
-            Form::Tree if adds(collective) && self.reproducible => no_partial_sums("a tree"),
-            Form::Tree if adds(collective) => {
+            Form::Tree if collective.reduces() && self.reproducible => no_partial_sums("a tree"),
+            Form::Tree if collective.reduces() => {
                 (format!("trees of reductions carry what fits beside a flag, {INLINE_BYTES} bytes"), "form")
             }
             Form::Tree => {
@@ -87,9 +87,9 @@ impl Terms {
             }
             _ if bytes == 0 => ("there is no data to cut into parts".to_owned(), "form"),
             Form::Slice => ("only reductions have slices".to_owned(), "form"),
-            Form::Ring if !adds(collective) => ("only reductions go round a ring".to_owned(), "form"),
+            Form::Ring if !collective.reduces() => ("only reductions go round a ring".to_owned(), "form"),
             Form::Ring if self.reproducible => no_partial_sums("a ring"),
-            Form::Chain if !adds(collective) => ("only reductions go core by core".to_owned(), "form"),
+            Form::Chain if !collective.reduces() => ("only reductions go core by core".to_owned(), "form"),
             Form::Chain if self.reproducible => no_partial_sums("a core"),
             Form::Chain if !self.by_core => {
                 let needs = "a chain needs few cores with several ranks bound to each, and not single_copy=by_kernel";

@@ -6,12 +6,12 @@
 use std::rc::Rc;
 
 use crate::coll::operands::Operands;
-use crate::coll::sm::Form;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::family::Family;
+use crate::coll::sm::{Form, copy_of};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::{copy, copy_past_caches};
+use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use reduce_kernels::Call;
@@ -43,11 +43,10 @@ impl<'a> Bcast<'a> {
     /// Copies the chunk at hand from where `parent` has it.
     fn copy(&self, ring: &Ring, parent: usize, span: Span) -> Result<()> {
         let (at, bytes) = (self.chunks.offset(self.next), self.chunks.bytes(self.next));
-        // SAFETY: in the call's buffer, whose length the chunks were cut from.
-        let to = unsafe { self.call.recv.add(at) };
+        // In the call's buffer, whose length the chunks were cut from.
+        let to = self.call.recv.wrapping_add(at);
         let is_read_again = !self.family.children.is_empty();
-        let past_caches = ring.terms().is_beyond_caches(self.call.bytes()) && !is_read_again;
-        let copy_out = if past_caches { copy_past_caches } else { copy };
+        let copy_out = if is_read_again { copy } else { copy_of(ring, self.call.bytes(), copy) };
         let from = self.operands.send(parent);
         let _at_work = from.is_some().then(|| ring.reach_out()).transpose()?;
         match from {
@@ -65,8 +64,8 @@ impl<'a> Bcast<'a> {
     /// Hands the chunk at hand on to the children.
     fn hand_on(&mut self, ring: &mut Ring, span: Span) {
         if !self.operands.own_are_reached() {
-            // SAFETY: in the call's buffer, which at the root is the one to send as well.
-            let from = unsafe { self.call.recv.add(self.chunks.offset(self.next)) };
+            // In the call's buffer, which at the root is the one to send as well.
+            let from = self.call.recv.wrapping_add(self.chunks.offset(self.next));
             // SAFETY: allowed and not yet published; the span was taken for the chunk.
             unsafe { ring.put_cells(span, 0, from, self.chunks.bytes(self.next)) };
         }

@@ -90,8 +90,8 @@ impl<'a> Reduce<'a> {
         }
         let slice = self.sliced.chunks.slice(chunk, (rank + size - 1 - round) % size, size);
         let at = self.sliced.chunks.offset(chunk) + slice.start;
-        // SAFETY: in the call's buffer, whose length the chunks were cut from.
-        let own = unsafe { self.sliced.call.send.add(at) };
+        // In the call's buffer, whose length the chunks were cut from.
+        let own = self.sliced.call.send.wrapping_add(at);
         if round == 0 {
             // SAFETY: just allowed, not yet published; the span was taken for the largest slice.
             unsafe { ring.put_cells(span, 0, own, slice.len()) };

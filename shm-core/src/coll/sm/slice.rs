@@ -175,8 +175,8 @@ impl<'a> Reduce<'a> {
         let own = self.own_alone(ring, self.put);
         let offset = self.sliced.chunks.offset(self.put);
         for part in [0..own.start, own.end..self.sliced.chunks.bytes(self.put)] {
-            // SAFETY: in the call's buffer, whose length the chunks were cut from.
-            let from = unsafe { self.sliced.call.send.add(offset + part.start) };
+            // In the call's buffer, whose length the chunks were cut from.
+            let from = self.sliced.call.send.wrapping_add(offset + part.start);
             // SAFETY: just allowed, not yet published; the span was taken for the whole chunk.
             unsafe { ring.put_cells(parts, part.start, from, part.len()) };
         }
@@ -248,8 +248,8 @@ impl<'a> Reduce<'a> {
         for start in slice.clone().step_by(step) {
             let bytes = step.min(slice.end - start);
             let at = sliced.chunks.offset(self.reduced) + start;
-            // SAFETY: in the call's buffer.
-            let own = unsafe { sliced.call.send.add(at) };
+            // In the call's buffer.
+            let own = sliced.call.send.wrapping_add(at);
             let spot = Spot { span: parts, within: start };
             let result = sliced.place(ring, spot, at);
             let from = sliced.operands.sources(ring, parts, start, own, at, bytes)?;

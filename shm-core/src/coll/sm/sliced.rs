@@ -3,11 +3,11 @@
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
 use crate::coll::operands::Operands;
-use crate::coll::sm::Form;
 use crate::coll::sm::apart::is_users;
 use crate::coll::sm::chunks::Chunks;
+use crate::coll::sm::{Form, copy_of};
 use crate::copy::Access;
-use crate::copy::cico::{copy, copy_past_caches, copy_to_shared};
+use crate::copy::cico::{copy, copy_to_shared};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use reduce_kernels::{Call, Collective};
@@ -106,8 +106,8 @@ impl<'a> Sliced<'a> {
     pub(crate) fn gather(&self, ring: &Ring, chunk: usize, peer: usize, spot: Spot) -> Result<()> {
         let slice = self.chunks.slice(chunk, peer, ring.size());
         let at = self.chunks.offset(chunk) + slice.start;
-        // SAFETY: in the call's buffer, which this rank has because it receives.
-        let to = unsafe { self.call.recv.add(at) };
+        // In the call's buffer, which this rank has because it receives.
+        let to = self.call.recv.wrapping_add(at);
         let from = if self.call.collective == Collective::Allreduce {
             self.operands.recv(peer).filter(|_| self.lends_results)
         } else if self.operands.own_are_reached() {
@@ -116,7 +116,7 @@ impl<'a> Sliced<'a> {
             None
         };
         let _at_work = from.is_some().then(|| ring.reach_out()).transpose()?;
-        let copy_out = if ring.terms().is_beyond_caches(self.call.bytes()) { copy_past_caches } else { copy };
+        let copy_out = copy_of(ring, self.call.bytes(), copy);
         match from {
             // SAFETY: published, and kept until this rank has consumed the step that told of it.
             None => unsafe { copy_out(to, spot.cells(ring, peer), slice.len()) },

@@ -45,8 +45,6 @@ pub(crate) struct Row {
     pub(crate) chains_from: usize,
     /// Who reduces in the form `slice`.
     pub(crate) reducers: Reducers,
-    /// In that form, where all vectors are mapped, each rank writes the result of its slice to all ranks' vectors.
-    pub(crate) for_all: bool,
     /// A message has so many chunks, within the bounds above.
     pub(crate) chunks: usize,
     /// To work jointly probably pays from this length on, where no trial has told yet. A bcast's readers keep each other
@@ -82,25 +80,25 @@ use Reducers::{Each, Everybody, RootThroughCells};
 
 #[rustfmt::skip]
 const ROWS: [Row; 18] = [
-    //                              lent_from  slices_from chains_from reducers          for_all  chunks  joint_from
-    row(Bcast,     2..=2,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16,     32 * KIB),
-    row(Bcast,     3..=4,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   16,     NEVER),
-    row(Bcast,     5..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             false,   2,      NEVER),
-    row(Bcast,     2..=3,   Shared, 64 * KIB,  NEVER,      NEVER,      Each,             false,   16,     NEVER),
-    row(Bcast,     4..=4,   Shared, 256 * KIB, NEVER,      NEVER,      Each,             false,   16,     NEVER),
-    row(Bcast,     5..=256, Shared, 512 * KIB, NEVER,      NEVER,      Each,             false,   16,     NEVER),
-    row(Reduce,    2..=2,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, false,   2,      32 * KIB),
-    row(Reduce,    3..=3,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, false,   2,      256 * KIB),
-    row(Reduce,    4..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             false,   2,      256 * KIB),
-    row(Reduce,    5..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             false,   2,      2 * MIB),
-    row(Reduce,    2..=4,   Shared, 128 * KIB, 256 * KIB,  4 * MIB,    RootThroughCells, false,   2,      NEVER),
-    row(Reduce,    5..=5,   Shared, 128 * KIB, 128 * KIB,  4 * MIB,    RootThroughCells, false,   2,      NEVER),
-    row(Reduce,    6..=256, Shared, 128 * KIB, 128 * KIB,  256 * KIB,  RootThroughCells, false,   2,      NEVER),
-    row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   NEVER,      Everybody,        true,    2,      32 * KIB),
-    row(Allreduce, 3..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             true,    2,      256 * KIB),
-    row(Allreduce, 5..=256, Own,    8 * KIB,   8 * KIB,    NEVER,      Each,             true,    2,      2 * MIB),
-    row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   2 * MIB,    Each,             true,    2,      NEVER),
-    row(Allreduce, 5..=256, Shared, 32 * KIB,  32 * KIB,   512 * KIB,  Each,             true,    2,      NEVER),
+    //                              lent_from  slices_from chains_from reducers          chunks  joint_from
+    row(Bcast,     2..=2,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             16,     32 * KIB),
+    row(Bcast,     3..=4,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             16,     NEVER),
+    row(Bcast,     5..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             2,      NEVER),
+    row(Bcast,     2..=3,   Shared, 64 * KIB,  NEVER,      NEVER,      Each,             16,     NEVER),
+    row(Bcast,     4..=4,   Shared, 256 * KIB, NEVER,      NEVER,      Each,             16,     NEVER),
+    row(Bcast,     5..=256, Shared, 512 * KIB, NEVER,      NEVER,      Each,             16,     NEVER),
+    row(Reduce,    2..=2,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, 2,      32 * KIB),
+    row(Reduce,    3..=3,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, 2,      256 * KIB),
+    row(Reduce,    4..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             2,      256 * KIB),
+    row(Reduce,    5..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             2,      2 * MIB),
+    row(Reduce,    2..=4,   Shared, 128 * KIB, 256 * KIB,  4 * MIB,    RootThroughCells, 2,      NEVER),
+    row(Reduce,    5..=5,   Shared, 128 * KIB, 128 * KIB,  4 * MIB,    RootThroughCells, 2,      NEVER),
+    row(Reduce,    6..=256, Shared, 128 * KIB, 128 * KIB,  256 * KIB,  RootThroughCells, 2,      NEVER),
+    row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   NEVER,      Everybody,        2,      32 * KIB),
+    row(Allreduce, 3..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             2,      256 * KIB),
+    row(Allreduce, 5..=256, Own,    8 * KIB,   8 * KIB,    NEVER,      Each,             2,      2 * MIB),
+    row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   2 * MIB,    Each,             2,      NEVER),
+    row(Allreduce, 5..=256, Shared, 32 * KIB,  32 * KIB,   512 * KIB,  Each,             2,      NEVER),
 ];
 
 #[allow(clippy::too_many_arguments)] // the columns
@@ -112,11 +110,10 @@ const fn row(
     slices_from: usize,
     chains_from: usize,
     reducers: Reducers,
-    for_all: bool,
     chunks: usize,
     joint_from: usize,
 ) -> Row {
-    Row { collective, ranks, cores, lent_from, slices_from, chains_from, reducers, for_all, chunks, joint_from }
+    Row { collective, ranks, cores, lent_from, slices_from, chains_from, reducers, chunks, joint_from }
 }
 
 impl Row {
