@@ -4,6 +4,7 @@
 #![allow(unsafe_code)] // Looks up and calls foreign functions.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -189,6 +190,26 @@ pub(crate) unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: the caller vouches that `F` is a pointer to the function at `place`, which is not null.
     (!place.is_null()).then(|| unsafe { std::mem::transmute_copy(&place) })
+}
+
+/// A tool's function `name` behind this library in the search order: one that is not in the MPI library.
+///
+/// # Safety
+/// As for [`function`].
+#[cold]
+pub(crate) unsafe fn tool<F: Copy>(name: &CStr) -> Option<F> {
+    let object = |name: &CStr| {
+        // SAFETY: `name` is a C string; a look-up has no other conditions.
+        let place = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        let mut found = MaybeUninit::<libc::Dl_info>::uninit();
+        // SAFETY: there is room for what is known of the place, if it is in any object.
+        let is_known = !place.is_null() && unsafe { libc::dladdr(place, found.as_mut_ptr()) } != 0;
+        // SAFETY: it was stored.
+        is_known.then(|| unsafe { found.assume_init() }.dli_fbase)
+    };
+    let is_tools = object(name)? != object(c"PMPI_Get_library_version")?;
+    // SAFETY: as the caller vouches.
+    if is_tools { unsafe { function(name) } } else { None }
 }
 
 /// The symbol in an MPI library that is loaded out of the search order's sight, as interpreters do with their modules.

@@ -6,7 +6,9 @@
 mod nonlocal;
 mod program;
 
-use program::{Run, compile};
+use std::path::Path;
+
+use program::{Report, Run, compile};
 
 #[test]
 fn every_collective_however_it_is_described() {
@@ -44,6 +46,18 @@ fn operators_of_the_program_reduce_its_structures() {
         assert_eq!(allreduce.taken, 9 * ranks as u64, "{}", report.text);
         assert_eq!(allreduce.reasons, format!("datatype: {ranks}"), "{}", report.text);
     }
+}
+
+/// In the program, or behind this library, where the program's call comes to this library first.
+#[test]
+fn a_tool_sees_every_call_wherever_it_stands() {
+    let tool = compile("tool.c", &["-shared", "-fPIC"]);
+    let taken = |report: Report| report.line("allreduce").taken;
+    let run = |program: &Path| Run::of(program, 2).with("HAN_MPI_AFTER", "0").with("HAN_MPI_REPORT", "1");
+    let program = compile("tooled.c", &["-DWITH_TOOL"]);
+    assert_eq!(taken(run(&program).passes()), 2 * 2 * 7);
+    let program = compile("tooled.c", &["-ldl"]);
+    assert_eq!(taken(run(&program).before(&tool).passes()), 2 * 2 * 7);
 }
 
 #[test]
