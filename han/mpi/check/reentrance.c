@@ -70,6 +70,44 @@ static void check_attributes(void) {
     note("%d copied, %d deleted", copied, deleted);
 }
 
+/* A function of an attribute that calls collectives on the communicator that is being freed, which is soon another's handle. Ranks
+ * have set the attribute before or after the communicator's first collectives. */
+static int leave(MPI_Comm comm, int key, void *value, void *extra) {
+    (void)key, (void)value, (void)extra;
+    int size, sum = 1;
+    MPI_Comm_size(comm, &size);
+    for (int call = 0; call < 3; call++, sum = 1) {
+        MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, comm);
+        expect(sum == size, "while it is freed, a communicator of %d ranks has %d", size, sum);
+    }
+    MPI_Barrier(comm);
+    deleted++;
+    return MPI_SUCCESS;
+}
+
+static void check_freed(void) {
+    int key;
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, leave, &key, NULL);
+    deleted = 0;
+    for (int round = 0; round < 40; round++) {
+        MPI_Comm comm;
+        int size, is_early = (round / 4 + rank) % 2;
+        MPI_Comm_split(MPI_COMM_WORLD, round % 4 == 1 ? rank % 2 : round % 4 == 2 ? rank == 0 : 0, rank, &comm);
+        MPI_Comm_size(comm, &size);
+        if (is_early) MPI_Comm_set_attr(comm, key, &key);
+        for (int call = 0; call < 12; call++) {
+            int sum = 1;
+            MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, comm);
+            expect(sum == size, "round %d: a communicator of %d ranks has %d", round, size, sum);
+        }
+        if (!is_early) MPI_Comm_set_attr(comm, key, &key);
+        if (round % 2) MPI_Comm_free(&comm);
+        else MPI_Comm_disconnect(&comm);
+    }
+    MPI_Comm_free_keyval(&key);
+    note("%d freed", deleted);
+}
+
 /* A handler that calls collectives; what it is called for is wrong on all ranks. */
 static void handler(MPI_Comm *comm, int *code, ...) {
     char text[MPI_MAX_ERROR_STRING];
@@ -95,6 +133,7 @@ int main(int argc, char **argv) {
     start(&argc, &argv);
     check_operator();
     check_attributes();
+    check_freed();
     check_handler();
     return finish();
 }

@@ -34,6 +34,8 @@ pub(crate) struct Communicators {
     entries: RefCell<HashMap<Word, Rc<Entry>>>,
     /// The one that was asked for last.
     last: RefCell<Option<Rc<Entry>>>,
+    /// Those that are being freed.
+    ending: RefCell<Vec<Word>>,
     /// The number of the newest entry.
     newest: Cell<usize>,
     keyval: c_int,
@@ -120,7 +122,7 @@ impl Communicators {
         let standing = OnceCell::from(Standing::Ours(Rc::new(world)));
         let entry = Rc::new(Entry { handle, number: 0, calls: Cell::new(0), standing });
         let entries = RefCell::new(HashMap::from([(handle, entry)]));
-        Ok(Self { entries, last: RefCell::default(), newest: Cell::new(0), keyval })
+        Ok(Self { entries, last: RefCell::default(), ending: RefCell::default(), newest: Cell::new(0), keyval })
     }
 
     /// The entry of a handle, a new one if it has none; an error if the handle is no communicator.
@@ -137,6 +139,9 @@ impl Communicators {
 
     #[inline(never)]
     fn find_rare(&self, process: &Process, handle: Word) -> Result<Rc<Entry>, Why> {
+        if self.ending.borrow().contains(&handle) {
+            return Err(Why::Ending);
+        }
         let known = self.entries.borrow().get(&handle).map(Rc::clone);
         let entry = match known {
             Some(entry) => entry,
@@ -171,6 +176,21 @@ impl Communicators {
         let entry = Rc::new(Entry { handle, number, calls: Cell::new(0), standing });
         self.entries.borrow_mut().insert(handle, Rc::clone(&entry));
         Ok(entry)
+    }
+
+    /// The program is freeing a communicator: from now on its collectives are the MPI's. Functions of its attributes may call some,
+    /// on each rank before or after this library's own attribute is gone.
+    pub(crate) fn begin_to_end(&self, handle: Word) {
+        self.ending.borrow_mut().push(handle);
+        self.last.borrow_mut().take();
+    }
+
+    /// It has done so, or failed: the handle may be that of another communicator.
+    pub(crate) fn end(&self, handle: Word) {
+        let mut ending = self.ending.borrow_mut();
+        if let Some(place) = ending.iter().position(|&one| one == handle) {
+            ending.swap_remove(place);
+        }
     }
 
     /// Reads what communicators that were freed have left.

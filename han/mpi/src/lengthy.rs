@@ -54,6 +54,44 @@ macro_rules! making {
     )*}};
 }
 
+/// Those that free the communicator whose handle is where their argument says.
+macro_rules! freeing {
+    ($($name:ident $profiled:ident;)*) => {export! {$(
+        fn $name, $profiled(comm: Word) {
+            // SAFETY: the argument is the program's own.
+            let _ending = unsafe { Ending::begin(ptr::with_exposed_provenance(comm)) };
+            wait_in!(real::name(concat!(stringify!($profiled), "\0")), (comm => Word))
+        }
+    )*}};
+}
+
+/// A communicator that is being freed, until its attributes are gone.
+struct Ending(Word);
+
+impl Ending {
+    /// That of the handle at `place`; none where every call is the MPI's.
+    ///
+    /// # Safety
+    /// A handle is there, or `place` is null.
+    unsafe fn begin(place: *const Word) -> Option<Self> {
+        if place.is_null() {
+            return None;
+        }
+        gate::inside(|process| {
+            // SAFETY: as the caller vouches.
+            let handle = unsafe { handle_at(place, process.abi.flavour) };
+            process.communicators.begin_to_end(handle);
+            Self(handle)
+        })
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        gate::inside(|process| process.communicators.end(self.0));
+    }
+}
+
 /// Looks at a communicator that was made.
 ///
 /// # Safety
@@ -100,12 +138,15 @@ making! {
     MPI_Dist_graph_create_adjacent PMPI_Dist_graph_create_adjacent (a b c d e f g h i) j;
 }
 
+freeing! {
+    MPI_Comm_free PMPI_Comm_free;
+    MPI_Comm_disconnect PMPI_Comm_disconnect;
+}
+
 lengthy! {
     // Communicators.
     MPI_Comm_spawn PMPI_Comm_spawn (a b c d e f g h);
     MPI_Comm_spawn_multiple PMPI_Comm_spawn_multiple (a b c d e f g h i);
-    MPI_Comm_free PMPI_Comm_free (a);
-    MPI_Comm_disconnect PMPI_Comm_disconnect (a);
     MPI_Comm_join PMPI_Comm_join (a b);
     MPI_Comm_set_info PMPI_Comm_set_info (a b);
     MPI_Cart_map PMPI_Cart_map (a b c d e);

@@ -53,11 +53,13 @@ pub(crate) enum Why {
     Operator,
     /// The MPI is faster, as was measured, or the user says so.
     Rule,
+    /// A function of an attribute calls it while its communicator is being freed.
+    Ending,
 }
 
 impl Why {
     /// All of them, with their words in the report.
-    pub(crate) const ALL: [(Self, &'static str); 11] = [
+    pub(crate) const ALL: [(Self, &'static str); 12] = [
         (Self::Intercommunicator, "intercommunicator"),
         (Self::OneRank, "one rank"),
         (Self::OtherWorld, "ranks of several worlds"),
@@ -69,6 +71,7 @@ impl Why {
         (Self::Length, "length"),
         (Self::Operator, "operator"),
         (Self::Rule, "rule"),
+        (Self::Ending, "communicator being freed"),
     ];
 }
 
