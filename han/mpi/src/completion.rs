@@ -1,7 +1,8 @@
 //! The functions that complete requests: the MPI's own, and this library's operations go on meanwhile.
 //!
 //! While nothing is under way here they go straight to the MPI, and the [deputy](crate::deputy) knows of those that wait, for
-//! another thread may begin something. Otherwise waiting is testing again and again.
+//! another thread may begin something. Otherwise waiting is testing again and again; for all requests of an array, until those of
+//! this library are complete.
 #![allow(unsafe_code)] // Exports MPI's functions and calls the MPI library's.
 
 use std::ffi::{c_int, c_void};
@@ -15,7 +16,7 @@ use crate::deputy;
 use crate::export::export;
 use crate::failed::Tested;
 use crate::gate;
-use crate::real::{SUCCESS, handle_at, theirs};
+use crate::real::{SUCCESS, StatusRoom, handle_at, theirs};
 use crate::request;
 
 type Request = *mut Word;
@@ -104,28 +105,73 @@ fn testall(count: c_int, requests: Requests, flag: Number, statuses: Status) -> 
     tested(count, requests, flag, test, |tested, _| tested.several(0..count, statuses))
 }
 
-/// Looks at more requests than this take long enough to be reckoned with.
-const FEW: usize = 64;
-
-/// Waits for all of them. A look at all takes the longer the more there are, however few have completed, so looks take half of
-/// the time at most.
+/// Waits for all of them, in the MPI: it knows what to do about errors, and with requests that it does not like to be tested
+/// (MPICH ends programs that test those of files). It would wait for ever for collectives under way here, so these are
+/// completed before.
 fn wait_for_all(count: c_int, requests: Requests, statuses: Status) -> c_int {
-    if usize::try_from(count).is_ok_and(|count| count <= FEW) {
-        return until(|flag| testall(count, requests, flag, statuses));
-    }
-    let (mut took, mut looked) = (Duration::ZERO, Instant::now());
+    let real = theirs!(c"PMPI_Waitall", WaitallFn);
+    // SAFETY: the arguments are those of the program's call.
+    let wait = || unsafe { real(count, requests, statuses) };
+    let (flavour, count_of) = match (gate::inside(|process| process.abi.flavour), usize::try_from(count)) {
+        (Some(flavour), Ok(number)) if !requests.is_null() => (flavour, number),
+        _ => return wait(),
+    };
+    // SAFETY: the program's array has as many handles.
+    let handle = |index| unsafe { handle_at(flavour.element(requests.cast(), index), flavour) };
+    complete_own((0..count_of).map(handle));
+    let wait = || if are_complete((0..count_of).map(handle)) { wait() } else { deputy::during(wait) };
+    let mut all = 1;
+    tested(count, requests, &raw mut all, wait, |tested, _| tested.several(0..count, statuses))
+}
+
+/// How long collectives are waited for before the MPI's messages go on, too: other ranks may wait for these.
+const IDLE: Duration = Duration::from_micros(100);
+
+/// Goes on until no collective under way here has any of these requests.
+fn complete_own(handles: impl Iterator<Item = Word>) {
+    let Some(awaited) = request::awaited(handles) else { return };
+    gate::inside(|process| process.progress.wait_begins());
+    let (mut left, mut since) = (awaited.left(), Instant::now());
     until(|flag| {
-        if request::any() && looked.elapsed() < took {
-            // SAFETY: `until` has room for the flag.
-            unsafe { flag.write(0) };
-            return SUCCESS;
+        let now_left = awaited.left();
+        if now_left != left {
+            (left, since) = (now_left, Instant::now());
+        } else if since.elapsed() > IDLE {
+            gate::inside(|process| process.progress.look());
         }
-        let began = Instant::now();
-        let code = testall(count, requests, flag, statuses);
-        looked = Instant::now();
-        took = looked - began;
-        code
-    })
+        // SAFETY: `until` has room for the flag.
+        unsafe { flag.write((left == 0).into()) };
+        SUCCESS
+    });
+}
+
+/// How long one request is looked at before the rest is left to the MPI and the [deputy](crate::deputy).
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Goes on with other collectives, while there are any, until the MPI has completed all of these requests; whether it has. Gives up
+/// if that takes long, because some it completes only when it is asked to wait.
+fn are_complete(requests: impl Iterator<Item = Word>) -> bool {
+    let mut requests = requests.peekable();
+    let mut since = Instant::now();
+    until(|flag| {
+        while request::any() && requests.next_if(|&request| is_complete(request)).is_some() {
+            since = Instant::now();
+        }
+        let is_over = !request::any() || requests.peek().is_none() || since.elapsed() > PATIENCE;
+        // SAFETY: `until` has room for the flag.
+        unsafe { flag.write(is_over.into()) };
+        SUCCESS
+    });
+    requests.peek().is_none()
+}
+
+/// Whether the MPI has completed a request, or can say no more about it.
+fn is_complete(request: Word) -> bool {
+    let real = theirs!(c"PMPI_Request_get_status", GetStatusFn);
+    let (mut flag, mut status) = (1, StatusRoom::new());
+    // SAFETY: the handle is the program's, and there is room for both answers.
+    let code = unsafe { real(request, &raw mut flag, status.place()) };
+    code != SUCCESS || flag != 0
 }
 
 fn testany(count: c_int, requests: Requests, index: Number, flag: Number, status: Status) -> c_int {

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use han::RawRequest;
@@ -27,6 +28,23 @@ pub(crate) struct Pending {
     pub(crate) collective: Collective,
     pub(crate) bytes: usize,
     pub(crate) since: Instant,
+    /// Whoever waits for it, among others.
+    pub(crate) awaited: Option<Awaited>,
+}
+
+/// Collectives that a thread waits for: each has one of these, and the thread another.
+#[derive(Default)]
+pub(crate) struct Awaited(Arc<()>);
+
+impl Awaited {
+    pub(crate) fn another(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    /// How many are left; to the thread.
+    pub(crate) fn left(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
 }
 
 /// What the program has as a collective's request.

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::abi::Word;
-use crate::real::{SUCCESS, real};
+use crate::real::{SUCCESS, StatusRoom, real};
 
 /// The way to make the MPI library go on; its clones are one.
 #[derive(Clone, Debug)]
@@ -83,12 +83,6 @@ impl Pace {
 #[derive(Debug)]
 struct Endless(Word);
 
-/// Room for an `MPI_Status` of any binary interface.
-#[repr(align(16))]
-struct Status {
-    _bytes: [u8; 256],
-}
-
 /// What the MPI library calls when the request is completed.
 extern "C" fn nothing_to_tell(_: *mut c_void, _: *mut c_void) -> c_int {
     SUCCESS
@@ -144,21 +138,21 @@ impl Progress {
 impl Endless {
     /// Tests the request, as nobody else does at the same time, which the MPI takes for an occasion to look after everything.
     fn test(&self) {
-        let (mut completed, mut status) = (0, Status { _bytes: [0; 256] });
+        let (mut completed, mut status) = (0, StatusRoom::new());
         let mut request = self.0;
         // SAFETY: the request is this library's until it is dropped, and there is room for both answers. An error has nobody to
         // go to: whatever is wrong with the MPI, the program's own calls of it tell.
-        unsafe { (real().test)(&raw mut request, &raw mut completed, (&raw mut status).cast()) };
+        unsafe { (real().test)(&raw mut request, &raw mut completed, status.place()) };
     }
 }
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        let (mut completed, mut status) = (0, Status { _bytes: [0; 256] });
+        let (mut completed, mut status) = (0, StatusRoom::new());
         // SAFETY: the request was made in `new`, and is under way.
         unsafe { (real().grequest_complete)(self.0) };
         // SAFETY: as in `test`; nobody uses the request after this.
-        unsafe { (real().test)(&raw mut self.0, &raw mut completed, (&raw mut status).cast()) };
+        unsafe { (real().test)(&raw mut self.0, &raw mut completed, status.place()) };
     }
 }
 

@@ -108,6 +108,22 @@ functions! {
 /// `MPI_SUCCESS`, in every binary interface.
 pub(crate) const SUCCESS: c_int = 0;
 
+/// Room for an `MPI_Status` of any binary interface.
+#[repr(align(16))]
+pub(crate) struct StatusRoom {
+    bytes: [u8; 256],
+}
+
+impl StatusRoom {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; 256] }
+    }
+
+    pub(crate) const fn place(&mut self) -> *mut c_void {
+        (&raw mut self.bytes).cast()
+    }
+}
+
 /// The library's functions.
 #[inline]
 pub(crate) fn real() -> &'static Real {

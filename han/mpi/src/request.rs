@@ -25,7 +25,7 @@ use crate::arguments::{Kept, Prepared};
 use crate::deputy;
 use crate::failed::{Cause, Failed};
 use crate::gate;
-use crate::pending::{Pending, Queues, Receive};
+use crate::pending::{Awaited, Pending, Queues, Receive};
 use crate::process::{Ours, Process};
 use crate::real::{SUCCESS, handle_at, real, theirs};
 use crate::rules::Why;
@@ -89,6 +89,11 @@ pub(crate) struct Persistent {
     communicator: Communicator,
     pub(crate) prepare: Prepare,
     tag: c_int,
+}
+
+/// The collectives under way that have these requests, if there are any.
+pub(crate) fn awaited(handles: impl Iterator<Item = Word>) -> Option<Awaited> {
+    if any() { gate::inside(|process| process.requests.awaited(handles.collect())) } else { None }
 }
 
 /// Goes on with everything that is under way.
@@ -165,7 +170,8 @@ impl Requests {
         match communicator.start(call) {
             Ok(request) => {
                 let outcome = None;
-                let pending = Pending { request, outcome, kept, ours, receive, collective, bytes, since };
+                let pending =
+                    Pending { request, outcome, kept, ours, receive, collective, bytes, since, awaited: None };
                 self.pending.borrow_mut().push(pending);
                 PENDING.fetch_add(1, Ordering::SeqCst); // see `deputy::begun`
                 deputy::begun();
@@ -223,6 +229,18 @@ impl Requests {
             || self.pending.borrow_mut().all().any(|pending| pending.receive.handle == handle)
     }
 
+    /// The collectives under way that have these requests.
+    fn awaited(&self, mut handles: Vec<Word>) -> Awaited {
+        let awaited = Awaited::default();
+        handles.sort_unstable();
+        for pending in self.pending.borrow_mut().all() {
+            if handles.binary_search(&pending.receive.handle).is_ok() {
+                pending.awaited = Some(awaited.another());
+            }
+        }
+        awaited
+    }
+
     /// Forgets the handle of a request that the program frees.
     pub(crate) fn forget(&self, handle: Word) {
         self.take_failed(handle);
@@ -251,7 +269,7 @@ impl Requests {
         loop {
             let complete = self.pending.borrow_mut().take_complete(&mut place);
             let Some((pending, tested)) = complete else { break };
-            let Pending { kept, ours, receive, collective, bytes, since, .. } = pending;
+            let Pending { kept, ours, receive, collective, bytes, since, awaited, .. } = pending;
             let cause = match (tested, kept) {
                 (Ok(()), Kept::Packed(packed)) => Cause::of(packed.finish()),
                 (Ok(()), _) => None,
@@ -270,6 +288,7 @@ impl Requests {
             }
             PENDING.fetch_sub(1, Ordering::Relaxed);
             self.complete(receive);
+            drop(awaited);
         }
     }
 
