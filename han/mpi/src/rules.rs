@@ -223,7 +223,8 @@ fn range(text: &str) -> Option<RangeInclusive<usize>> {
         return Some(only..=only);
     };
     let number = |text: &str, open: usize| if text.is_empty() { Some(open) } else { text.parse().ok() };
-    Some(number(first, 0)?..=number(last, usize::MAX)?)
+    let range = number(first, 0)?..=number(last, usize::MAX)?;
+    (!range.is_empty()).then_some(range)
 }
 
 #[cfg(test)]
@@ -279,6 +280,7 @@ mod tests {
         for (text, expected) in [
             ("scan", "all, barrier, bcast, reduce, allreduce"),
             ("bcast:bytes=a", "2..4"),
+            ("bcast:bytes=9..3", "2..4"),
             ("bcast:ranks", "ranks=2..4"),
             ("bcast:nodes=2", "nodes=one"),
             ("bcast:cores=2", "cores=own"),

@@ -16,8 +16,7 @@ pub type UserFn =
 /// A reduction operator of the user's, cheap to clone.
 ///
 /// It must be associative; whether it is commutative is stated when it is made. One application
-/// computes `inout = input op inout`, the new operand standing on the left, so operands in rank
-/// order are folded from the right: start with a copy of the last, then apply the others backwards.
+/// computes `inout = input op inout`, so the operand on the right is copied to where the result shall be.
 #[derive(Clone)]
 pub struct UserOperator(Arc<Definition>);
 

@@ -1,14 +1,12 @@
 //! Applies an operator to many ranks' vectors, always in rank order.
 #![allow(unsafe_code)] // calls kernels on raw memory
 
-use reduce_kernels::{Datatype, Op, kernel};
-
-use reduce_kernels::Call;
+use crate::copy::cico::{LINE, Line};
+use reduce_kernels::{Call, Datatype, Op, kernel};
 
 /// `to = from[0] op from[1] op ...`, element by element.
 ///
-/// Built-in operators fold from the left in one pass, so the bits do not depend on the form that
-/// calls this; a user's operator folds from the right, as its signature wants.
+/// From the left, as between nodes, so that the bits do not depend on the form that calls this, nor on where the ranks are.
 ///
 /// # Safety
 /// `to` is valid for writing, and each of `from` for reading, `bytes`, a whole number of elements.
@@ -43,6 +41,9 @@ pub(crate) unsafe fn fold_elements(op: &Op, datatype: Datatype, to: *mut u8, fro
     }
 }
 
+/// What is folded at a time by a user's operator: sums stay in the first cache.
+const USER_BLOCK_BYTES: usize = 4096;
+
 /// # Safety
 /// As for [`fold_elements`].
 #[cold]
@@ -53,24 +54,43 @@ unsafe fn fold_user(
     from: &[*const u8],
     count: usize,
 ) {
-    let bytes = count * datatype.size();
-    let Some((last, others)) = from.split_last() else { return };
-    // `to` is overwritten first, so a source that it is must be kept elsewhere, aligned for every element.
-    let mut kept: Vec<u128> = Vec::new();
-    let aliased = others.iter().any(|source| source.addr() == to.addr());
-    if aliased {
-        kept.resize(bytes.div_ceil(size_of::<u128>()), 0);
-        // SAFETY: `kept` has room for `bytes`, and is new memory.
-        unsafe { kept.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(to, bytes) };
-    }
-    // SAFETY: both are valid for `bytes`; they may be the same.
-    unsafe { to.copy_from(*last, bytes) };
-    for &source in others.iter().rev() {
-        let source = if aliased && source.addr() == to.addr() { kept.as_ptr().cast() } else { source };
+    let [first, middle @ .., last] = from else {
+        if let [only] = from {
+            // SAFETY: both are valid for so many bytes; they may be the same.
+            unsafe { to.copy_from(*only, count * datatype.size()) };
+        }
+        return;
+    };
+    let most = (USER_BLOCK_BYTES / datatype.size()).clamp(1, count.max(1));
+    let lines = (most * datatype.size()).div_ceil(LINE);
+    let is_over_first = to.cast_const() == *first;
+    let mut room = vec![Line::ZERO; if middle.is_empty() && !is_over_first { 0 } else { 2 * lines }];
+    let mut sums = [room.as_mut_ptr().cast::<u8>(), room.as_mut_ptr().wrapping_add(lines).cast()];
+    // The function writes over its operand on the right, so each is copied to where the sum shall be.
+    let apply = |left: *const u8, right: *const u8, sum: *mut u8, count: usize| {
         let guard = EndOnPanic;
-        // SAFETY: valid for `count` elements each and disjoint: an aliased source was replaced.
-        unsafe { user.apply(source, to, count, datatype) };
+        // SAFETY: blocks of `count` elements of the caller's vectors or of `room`; `sum` is apart from `left`.
+        unsafe { sum.copy_from(right, count * datatype.size()) };
+        // SAFETY: as above.
+        unsafe { user.apply(left, sum, count, datatype) };
         std::mem::forget(guard);
+    };
+    for begin in (0..count).step_by(most) {
+        let count = most.min(count - begin);
+        let at = begin * datatype.size();
+        let mut sum = first.wrapping_add(at);
+        for source in middle {
+            apply(sum, source.wrapping_add(at), sums[0], count);
+            sum = sums[0];
+            sums.swap(0, 1);
+        }
+        // Sources that `to` is have been read by now, but for the first of two and the last.
+        let end = if sum == to.wrapping_add(at).cast_const() { sums[0] } else { to.wrapping_add(at) };
+        apply(sum, last.wrapping_add(at), end, count);
+        if end != to.wrapping_add(at) {
+            // SAFETY: `to` is valid for as many bytes and apart from `room`.
+            unsafe { to.wrapping_add(at).copy_from_nonoverlapping(end, count * datatype.size()) };
+        }
     }
 }
 
