@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use net_fabric::algorithm::Topology;
@@ -156,6 +157,9 @@ fn connect(
 
 /// Opens an endpoint for a job, all of whose ranks are on one host or not; `reads` as of [`ofi::Config`].
 pub(crate) fn endpoint(config: &Config, one_host: bool, reads: u32) -> net_fabric::Result<ofi::Unconnected> {
+    static FORKS_ARE_SEEN: OnceLock<bool> = OnceLock::new();
+    // If the system refuses, a child that outlives this rank keeps the others from noticing its death.
+    FORKS_ARE_SEEN.get_or_init(|| shm_core::sys::fork::in_children(ofi::leave_to_parent));
     let reach = if one_host { ofi::Reach::Host } else { ofi::Reach::Network };
     ofi::open(&ofi::Config { providers: config.providers.clone(), reach, reads, ..Default::default() })
 }

@@ -1,13 +1,16 @@
 //! A cable that is pulled and a rank that dies, in a stream of collectives: every rank gets an error that names one
 //! side, and no process is left.
+#![allow(unsafe_code)] // forks
 
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use han::{Context, Operator, Result};
 use net_fabric::algorithm::Algorithm;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{ForkResult, Pid, fork};
 
 use crate::harness::{Finished, Running, eventually};
 use crate::ranks;
@@ -64,6 +67,35 @@ pub(crate) fn leave_early(rank: usize) -> Result<()> {
     if context.world().rank() != rank {
         context.world().allreduce_in_place(&mut [1_i64; 3], Operator::Sum)?;
     }
+    context.finalize()
+}
+
+/// How long the children of a rank that dies outlive it, in seconds.
+const CHILD_S: u64 = 60;
+
+/// The role: rank 1 dies and leaves a child, which goes on in its program or in another.
+#[allow(clippy::zombie_processes)] // who would wait for it dies
+pub(crate) fn leave_child(how: &str) -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    world.barrier()?;
+    if world.rank() == 1 {
+        if how == "runs" {
+            // Over the descriptors that the harness and the launcher read, or they would wait for it.
+            let mut sleep = Command::new("sleep");
+            sleep.arg(CHILD_S.to_string()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            sleep.spawn().unwrap();
+        // SAFETY: the child makes system calls only until it is ended.
+        } else if let ForkResult::Child = unsafe { fork() }.unwrap() {
+            for stream in 0..3 {
+                let _ = nix::unistd::close(stream);
+            }
+            thread::sleep(Duration::from_secs(CHILD_S));
+            nix::sys::signal::raise(Signal::SIGKILL).unwrap();
+        }
+        nix::sys::signal::raise(Signal::SIGKILL).unwrap();
+    }
+    world.allreduce_in_place(&mut [1_i64; 3], Operator::Sum)?;
     context.finalize()
 }
 
@@ -173,6 +205,17 @@ fn a_rank_that_is_killed_is_named_on_every_node() {
         let done = job.finish();
         expect_death(&done, ranks, victim);
     }
+}
+
+#[test]
+fn a_child_that_outlives_its_rank_does_not_hide_the_death() {
+    let began = Instant::now();
+    let start = |how| ranks::job(&["-n", "3", "--nodes", "3"], &format!("leave-child {how}")).start();
+    // At the end the launcher takes the child with it, which `finish` checks.
+    for job in ["forks", "runs"].map(start) {
+        expect_death(&job.finish(), 3, 1);
+    }
+    assert!(began.elapsed() < Duration::from_secs(CHILD_S / 2), "heard only when the child had ended");
 }
 
 /// Jobs that are under way at once: most of the time they wait for silence to grow long, but they start and end.

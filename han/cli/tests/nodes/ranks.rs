@@ -41,6 +41,7 @@ fn play_a_role() {
         ["differ", rank, count, own, others] => {
             crate::faults::differ(rank.parse().unwrap(), count.parse().unwrap(), own, others)
         }
+        ["leave-child", how] => crate::faults::leave_child(how),
         ["leave-early", rank] => crate::faults::leave_early(rank.parse().unwrap()),
         ["agree", what] => crate::agreement::rank(what),
         ["mismatch"] => crate::faults::mismatch(),

@@ -24,6 +24,7 @@ mod failure;
 mod finished;
 mod leave;
 mod limits;
+mod listener;
 mod looking;
 mod open;
 mod slots;
@@ -46,6 +47,7 @@ use crate::fabric::{CompletionQueue, Endpoint, Matching, Memory, Post, Registere
 
 use copies::Copies;
 use limits::Limits;
+use listener::Listener;
 use slots::{Kind, Operation, Slots};
 use stall::Stall;
 use unexpected::Unexpected;
@@ -53,6 +55,7 @@ use watch::Watch;
 
 pub use choice::{Candidate, PREFERENCE, candidates, check_names};
 pub use config::{Config, Interface, Reach};
+pub use listener::leave_to_parent;
 pub use open::{Unconnected, open, world_here};
 
 /// A rank of a world whose messages go over libfabric.
@@ -82,6 +85,8 @@ pub struct OfiTransport {
     limits: Limits,
     unexpected: Unexpected,
     watch: Option<Watch>,
+    /// Where peers ask whether this rank lives.
+    _listener: Option<Listener>,
     stall: Stall,
     /// Ended, but not yet told.
     ready: Vec<Completion>,
@@ -105,7 +110,7 @@ impl OfiTransport {
         mut registrations: Option<Registrations>,
         limits: Limits,
         unexpected: Unexpected,
-        watch: Option<Watch>,
+        (watch, listener): (Option<Watch>, Option<Listener>),
         description: String,
     ) -> Result<Self> {
         let mut word_descriptor = ptr::null_mut();
@@ -134,6 +139,7 @@ impl OfiTransport {
             limits,
             unexpected,
             watch,
+            _listener: listener,
             stall: Stall::default(),
             ready: Vec::new(),
             broken: None,

@@ -8,6 +8,7 @@ use super::choice;
 use super::config::Config;
 use super::congestion;
 use super::limits::Limits;
+use super::listener::Listener;
 use super::slots::Slots;
 use super::unexpected::{Unexpected, barred_by_messages};
 use super::watch::{Watch, listening_at, listens};
@@ -22,6 +23,7 @@ pub struct Unconnected {
     config: Config,
     description: String,
     wire: Option<u64>,
+    listener: Option<Listener>,
 }
 
 /// What belongs to an endpoint, in the order in which it is closed.
@@ -107,11 +109,14 @@ fn unconnected(
         description.push_str(&format!("; could not be opened: {}", failures.join("; ")));
     }
     let own = Address::of(info, limits.word_in_message, parts.endpoint.name()?);
-    if relieved && listens(&info.provider()) {
+    let listens = listens(&info.provider());
+    if relieved && listens {
         description.push_str("; its connections take reno in place of bbr");
     }
     let wire = wire::mbit_s(info);
-    Ok(Unconnected { parts, own, config: config.clone(), description, wire })
+    let address = listens.then(|| listening_at(ip_of(own.format, &own.name), &own.name)).flatten();
+    let listener = address.and_then(Listener::at);
+    Ok(Unconnected { parts, own, config: config.clone(), description, wire, listener })
 }
 
 impl Unconnected {
@@ -140,7 +145,7 @@ impl Unconnected {
     /// # Errors
     /// An address is not of a like endpoint: the rank and the difference are named.
     pub fn connect(self, rank: usize, addresses: &[Vec<u8>]) -> Result<OfiTransport> {
-        let Self { parts, own, config, description, .. } = self;
+        let Self { parts, own, config, description, listener, .. } = self;
         if addresses.get(rank) != Some(&own.encode()) {
             let reason = format!("rank {rank} of {}: its own address has to stand in its place", addresses.len());
             return Err(Error::InvalidArgument(reason));
@@ -167,6 +172,25 @@ impl Unconnected {
         let unexpected = Unexpected::new(barred_by_messages(&info.provider()), config.unexpected_bytes);
         let watched = listens(&info.provider()) && ports.len() == addresses.len();
         let watch = watched.then(|| Watch::new(ports, config.silence));
+        let watch = (watch, listener);
         OfiTransport::new(rank, handles, endpoint, queue, slots, registrations, limits, unexpected, watch, description)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_listener_of_every_provider_that_has_one_is_known() {
+        let ways = choice::candidates(&Config::default()).unwrap();
+        let mut known = 0;
+        for way in ways.into_iter().filter(|way| way.fits && listens(&way.provider)) {
+            let own = open(&Config { providers: vec![way.provider.clone()], ..Config::default() }).unwrap();
+            assert!(own.listener.is_some(), "{}", way.provider);
+            known += 1;
+        }
+        assert_ne!(known, 0);
     }
 }
