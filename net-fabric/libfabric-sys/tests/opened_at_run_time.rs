@@ -1,5 +1,7 @@
 //! The library comes into the process when it is asked for, and not before.
 
+#![allow(unsafe_code)] // Calls libfabric.
+
 fn mapped() -> bool {
     std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains("libfabric.so"))
 }
@@ -17,6 +19,14 @@ fn opened_by_the_first_call() {
     libfabric_sys::library().map(|_| ()).expect("libfabric is installed where this is built");
     assert!(mapped());
     assert_eq!(caught(), before, "a provider has taken signals over");
+    let hints = std::ptr::null();
+    let mut found = std::ptr::null_mut();
+    let library = libfabric_sys::library().expect("it is open");
+    let none = std::ptr::null();
+    // SAFETY: nothing is asked for in particular, and there is room for the list's address.
+    let code = unsafe { library.fi_getinfo((1 << 16) + 17, none, none, 0, hints, &raw mut found) };
+    assert_eq!(code, 0);
+    assert_eq!(caught(), before, "a provider that looks for its devices has taken signals over");
 }
 
 /// A program may be started by naming it to the loader, as tools that bring their own libraries do.
