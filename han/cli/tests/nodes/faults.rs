@@ -70,6 +70,19 @@ pub(crate) fn leave_early(rank: usize) -> Result<()> {
     context.finalize()
 }
 
+/// The role: all ranks wait for a rank that is dead, from one moment or another on.
+pub(crate) fn staggered() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    world.barrier()?;
+    if world.rank() == 1 {
+        nix::sys::signal::raise(Signal::SIGKILL).unwrap();
+    }
+    thread::sleep(Duration::from_millis(137) * u32::try_from(world.rank()).unwrap());
+    world.allreduce_in_place(&mut [1_i64; 3], Operator::Sum)?;
+    context.finalize()
+}
+
 /// How long the children of a rank that dies outlive it, in seconds.
 const CHILD_S: u64 = 60;
 
@@ -205,6 +218,15 @@ fn a_rank_that_is_killed_is_named_on_every_node() {
         let done = job.finish();
         expect_death(&done, ranks, victim);
     }
+}
+
+#[test]
+fn a_death_is_noticed_by_a_rank_that_others_go_on_asking() {
+    // Rank 0 alone awaits the dead one.
+    let began = Instant::now();
+    let job = ranks::job(&["-n", "16", "--nodes", "16"], "staggered").env("HAN_SET", "inter_algorithm=linear");
+    expect_death(&job.finish(), 16, 1);
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -97,7 +97,8 @@ pub struct Config {
     /// Bytes of messages that nobody has asked for yet which are taken without pause to let others past, for providers
     /// that do not do so themselves; more are taken while nothing else completes.
     pub unexpected_bytes: usize,
-    /// How long nothing completes before peers are asked whether they live, where the provider does not tell.
+    /// How long nothing comes from peers that are awaited before they are asked whether they live, where the provider does
+    /// not tell.
     pub silence: Duration,
 }
 

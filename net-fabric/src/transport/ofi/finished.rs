@@ -46,6 +46,9 @@ impl OfiTransport {
             }
             Kind::Receive(token) => {
                 self.receiving -= 1;
+                if event.failure.is_none() {
+                    self.heard(operation.peer);
+                }
                 let (word, bytes) = match event.bytes.checked_sub(size_of::<u64>()) {
                     _ if !self.limits.word_in_message => (event.word, Some(event.bytes)),
                     // SAFETY: the slot's message has ended, so that nobody else uses its word.
@@ -67,6 +70,14 @@ impl OfiTransport {
             Kind::Claim { data, word } => {
                 self.claimed(operation.peer, operation.tag, word, data, event.failure.is_some())
             }
+        }
+    }
+
+    /// Something has come from a peer.
+    #[inline]
+    pub(super) fn heard(&mut self, peer: usize) {
+        if let Some(watch) = &mut self.watch {
+            watch.heard(peer);
         }
     }
 

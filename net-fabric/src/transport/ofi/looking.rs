@@ -135,6 +135,7 @@ impl OfiTransport {
         if failed {
             return self.lose(peer, "its connection was closed in the middle of a message".to_owned());
         }
+        self.heard(peer);
         let (word, data) = match data.split_first_chunk() {
             Some((word, rest)) if self.limits.word_in_message => (u64::from_ne_bytes(*word), rest.into()),
             _ => (word, data),
