@@ -41,7 +41,8 @@ pub struct LocalComm {
 #[allow(clippy::large_enum_variant)] // there are few, and they are moved once
 enum Queued {
     /// Not yet begun, because an older one is under way.
-    Waiting(Call<'static>),
+    /// With the number of the call that it is a part of, or 0.
+    Waiting(Call<'static>, u32),
     Running(Operation<'static>),
 }
 
@@ -125,6 +126,7 @@ impl LocalComm {
         if !self.queue.is_empty() {
             self.wait_all(&mut idle)?;
         }
+        self.ring.enters_latest_call();
         sm::run(&mut self.ring, call, &mut idle)
     }
 
@@ -139,9 +141,18 @@ impl LocalComm {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn start(&mut self, call: Call<'static>) -> Result<Ticket> {
+        self.start_part(call, 0)
+    }
+
+    /// The same, for a part of the `number`th call that was [announced](Self::announce), counted from 1: messages say that
+    /// number.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn start_part(&mut self, call: Call<'static>, number: u32) -> Result<Ticket> {
         call.check(self.ring.rank(), self.ring.size())?;
         self.ring.job().check()?;
-        self.queue.push_back(Queued::Waiting(call));
+        self.queue.push_back(Queued::Waiting(call, number));
         self.started += 1;
         self.progress()?;
         Ok(Ticket(self.started))
@@ -181,7 +192,8 @@ impl LocalComm {
         // Once the job has ended nothing touches the callers' buffers any more.
         self.ring.job().check_in(|| self.ring.operation())?;
         while let Some(queued) = self.queue.front_mut() {
-            if let Queued::Waiting(call) = queued {
+            if let Queued::Waiting(call, number) = queued {
+                self.ring.enters_call(*number);
                 let call = std::mem::replace(call, Call::barrier());
                 *queued = Queued::Running(Operation::begin(&mut self.ring, call, false));
             }

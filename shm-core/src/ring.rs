@@ -78,6 +78,8 @@ pub(crate) struct Ring {
     root: Option<usize>,
     /// Calls of several operations that this rank has told of so far.
     calls: u32,
+    /// The number of the call that the last operation is a part of; 0 if it is a call itself.
+    part_of: u32,
     /// Room for a pointer to each rank's contribution, so that no operation allocates.
     sources: Vec<*const u8>,
     /// Room for a part of a peer's vector, aligned for every element.
@@ -174,6 +176,7 @@ impl Ring {
             signature: Signature { packed: 0, count: 0 },
             root: None,
             calls: 0,
+            part_of: 0,
             sources: Vec::with_capacity(size),
             room: Vec::new(),
             _segment: segment,

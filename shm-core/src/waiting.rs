@@ -129,7 +129,7 @@ impl Vigil {
         ring.compare()?;
         job.health(&operation)?;
         let missing = missing(ring, awaits);
-        job.note_wait(ring.id(), ring.sequence(), ring.signature(), &missing);
+        job.note_wait(ring.id(), ring.number(), ring.signature(), &missing);
         if let Some(gone) = self.gone(ring, awaits) {
             let what = if job.has_finalized(gone) || job.is_finalizing(gone) {
                 "called finalize"

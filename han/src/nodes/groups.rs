@@ -168,7 +168,7 @@ impl Groups {
         prepared: &Prepared,
     ) -> Result<Ticket> {
         if let Some(local) = self.local(stream) {
-            return Ok(local.start(call)?);
+            return Ok(local.start_part(call, part_of.number())?);
         }
         let plan = prepared.inter(stream);
         self.between(stream).map_or_else(|| Err(misplaced()), |group| Ok(group.start(part_of, call, plan)?))

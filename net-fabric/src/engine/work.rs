@@ -50,6 +50,14 @@ pub struct Announced {
     pub(super) digest: u32,
 }
 
+impl Announced {
+    /// The call's number on its communicator.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.called.key.sequence
+    }
+}
+
 /// One rank's part of a collective operation.
 #[derive(Debug, Clone)]
 pub struct Work {

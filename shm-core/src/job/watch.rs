@@ -138,7 +138,9 @@ impl Job {
     /// may go round.
     pub(crate) fn waits_elsewhere(&self, rank: usize, operation: &str) -> Option<String> {
         let report = report(rank, self.status(rank));
-        let other = report.operation.filter(|other| other != operation)?;
+        // In the same call it may wait for another node, which this one does not see.
+        let is_elsewhere = |other: &String| other != operation || !report.missing_in_world.is_empty();
+        let other = report.operation.filter(is_elsewhere)?;
         // Bits that another process has written: not all need be ranks.
         let here = report.missing.iter().filter_map(|&rank| self.numbers.get(rank).copied());
         let names = here.chain(report.missing_in_world);

@@ -31,10 +31,6 @@ impl Ring {
         self.flags(self.rank).entered.0.store(self.sequence, Ordering::Release);
     }
 
-    pub(crate) fn sequence(&self) -> u32 {
-        self.sequence
-    }
-
     /// Ranks that have not entered this rank's operation.
     pub(crate) fn not_entered(&self) -> Vec<usize> {
         let entered = |rank: usize| self.flags(rank).entered.0.load(Ordering::Acquire);
@@ -43,7 +39,12 @@ impl Ring {
 
     /// This rank's operation as messages name it.
     pub(crate) fn operation(&self) -> String {
-        format!("{} #{} on communicator {}", self.signature, self.sequence, self.id)
+        format!("{} #{} on communicator {}", self.signature, self.number(), self.id)
+    }
+
+    /// The operation's number as the program counts: that of its own call, of which the operation may be a part.
+    pub(crate) fn number(&self) -> u32 {
+        if self.part_of == 0 { self.sequence } else { self.part_of }
     }
 
     pub(crate) fn signature(&self) -> Signature {

@@ -21,6 +21,17 @@ impl Ring {
         self.flags(self.rank).called.0.store(self.calls, Ordering::Release);
     }
 
+    /// The next operation is a part of the latest call, if calls are told of here.
+    #[inline]
+    pub(crate) fn enters_latest_call(&mut self) {
+        self.part_of = self.calls;
+    }
+
+    /// The next operation is a part of the call of this number, or of none: 0.
+    pub(crate) fn enters_call(&mut self, number: u32) {
+        self.part_of = number;
+    }
+
     /// Compares this rank's latest calls with those of each peer.
     ///
     /// # Errors

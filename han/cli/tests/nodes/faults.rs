@@ -70,6 +70,24 @@ pub(crate) fn leave_early(rank: usize) -> Result<()> {
     context.finalize()
 }
 
+/// Calls of [`late_at_last`].
+const CALLS: usize = 5;
+
+/// The role: the ranks of one node are late for the last call of some.
+pub(crate) fn late_at_last() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let mut long = vec![0_i64; 30_000];
+    for _ in 1..CALLS {
+        world.allreduce_in_place(&mut long, Operator::Sum)?;
+    }
+    if world.rank() < 2 {
+        thread::sleep(Duration::from_millis(2500));
+    }
+    world.bcast(&mut long, 1)?;
+    context.finalize()
+}
+
 /// The role: all ranks wait for a rank that is dead, from one moment or another on.
 pub(crate) fn staggered() -> Result<()> {
     let context = Context::init()?;
@@ -227,6 +245,15 @@ fn a_death_is_noticed_by_a_rank_that_others_go_on_asking() {
     let job = ranks::job(&["-n", "16", "--nodes", "16"], "staggered").env("HAN_SET", "inter_algorithm=linear");
     expect_death(&job.finish(), 16, 1);
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+#[test]
+fn all_levels_give_a_call_one_number() {
+    let job = ranks::job(&["-n", "4", "--nodes", "2"], "late-at-last");
+    let done = job.env("HAN_SET", "segment_bytes=16384").env("HAN_WATCHDOG", "1").finish();
+    done.expect(0, &["rank 2", "rank 3", " has waited "]);
+    let numbers = done.stderr.split('#').skip(1).map(|rest| rest.split(' ').next().unwrap());
+    assert!(numbers.into_iter().all(|number| number == CALLS.to_string()), "{done:#?}");
 }
 
 #[test]

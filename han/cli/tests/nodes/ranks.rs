@@ -37,6 +37,7 @@ fn play_a_role() {
         ["counted"] => crate::counted::rank(),
         ["stream"] => crate::faults::stream(),
         ["late"] => crate::faults::late(),
+        ["late-at-last"] => crate::faults::late_at_last(),
         ["staggered"] => crate::faults::staggered(),
         ["late-behind", folder, first] => crate::faults::late_behind(folder.as_ref(), first),
         ["differ", rank, count, own, others] => {
