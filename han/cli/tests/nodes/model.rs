@@ -103,13 +103,16 @@ pub(crate) fn in_order() -> Result<()> {
     let context = Context::init()?;
     let world = context.world();
     let addend = |rank: usize, index: usize| 1.0 / f64::from(u32::try_from(rank * 7 + index + 1).unwrap());
+    let own_sum = |commutative| Op::from(UserOperator::elementwise::<f64>(commutative, |left, right| left + right));
     for count in [1, 100, 50_000] {
         let own: Vec<f64> = (0..count).map(|index| addend(world.rank(), index)).collect();
         let sum = |index: usize| (1..world.size()).fold(addend(0, index), |sum, rank| sum + addend(rank, index));
         let sums: Vec<f64> = (0..count).map(sum).collect();
-        let mut all = own.clone();
-        world.allreduce_in_place(&mut all, Operator::Sum)?;
-        assert!(all == sums, "allreduce of {count}");
+        for op in [Operator::Sum.into(), own_sum(true), own_sum(false)] {
+            let mut all = own.clone();
+            world.allreduce_in_place(&mut all, op)?;
+            assert!(all == sums, "allreduce of {count}");
+        }
         let root = world.size() / 2;
         let mut result = vec![0.0; count];
         world.reduce(&own, &mut result, Operator::Sum, root)?;
