@@ -69,9 +69,9 @@ impl Job {
     /// registered: they keep the pages that were there before.
     ///
     /// # Errors
-    /// It is no private anonymous memory: a stack, a mapping of a file, read-only, shared already, not
-    /// mapped; it is registered already; a vector of an operation that is under way lies on its pages; or the
-    /// system refuses.
+    /// [`Error::InvalidArgument`]: it is no private anonymous memory, but a stack, a mapping of a file, read-only, shared
+    /// already, not mapped; it is registered already; a vector of an operation that is under way lies on its pages.
+    /// [`Error::System`]: the system does not tell what it is, or refuses.
     ///
     /// # Safety
     /// Until this returns no other thread writes to the pages that the buffer lies on, also to other data

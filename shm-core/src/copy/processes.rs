@@ -124,6 +124,11 @@ fn pages_that_cannot_go_back_are_kept_track_of() {
 }
 
 #[test]
+fn what_the_system_does_not_tell_of_a_buffer_is_its_own_error() {
+    ranks(1, "untold", "");
+}
+
+#[test]
 fn handlers_of_signals_may_write_to_pages_that_are_moved() {
     ranks(1, "interrupted", "");
 }

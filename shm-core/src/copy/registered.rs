@@ -51,15 +51,16 @@ pub(super) fn pages_around(buffer: usize, bytes: usize, neighbours: Neighbours) 
         Some(end) => buffer / page * page..end,
         None => return Err(refused(buffer, bytes, "it is longer than the address space")),
     };
-    if !may_move(&edges(buffer, bytes, &pages), neighbours) {
-        let why = format!(
-            "its first or last page may hold data that another of the {} threads writes to: use whole pages, \
-             memory from `alloc`, or register before threads are started",
-            pages::threads()
-        );
-        return Err(refused(buffer, bytes, &why));
+    match threads_beside(&edges(buffer, bytes, &pages), neighbours)? {
+        1 => Ok(pages),
+        threads => {
+            let why = format!(
+                "its first or last page may hold data that another of the {threads} threads writes to: use whole pages, \
+                 memory from `alloc`, or register before threads are started"
+            );
+            Err(refused(buffer, bytes, &why))
+        }
     }
-    Ok(pages)
 }
 
 /// Those of the first and the last page that hold other data, too.
@@ -70,9 +71,9 @@ fn edges(buffer: usize, bytes: usize, pages: &Range<usize>) -> Vec<Range<usize>>
     first.into_iter().chain(last).collect()
 }
 
-/// Whether pages with other data may be moved just now.
-fn may_move(edges: &[Range<usize>], neighbours: Neighbours) -> bool {
-    edges.is_empty() || neighbours == Neighbours::Still || pages::threads() == 1
+/// How many threads may use pages with other data just now: they may be moved if it is 1, the calling one.
+fn threads_beside(edges: &[Range<usize>], neighbours: Neighbours) -> Result<usize> {
+    if edges.is_empty() || neighbours == Neighbours::Still { Ok(1) } else { pages::threads() }
 }
 
 pub(super) fn refused(buffer: usize, bytes: usize, why: &str) -> Error {
@@ -88,8 +89,11 @@ impl Registered {
         }
         // As the kernel has it: what is on the list may have been freed.
         let fresh = self.mirror.as_ref().map_or_else(|| Ok(vec![pages.clone()]), |mirror| mirror.lacks(pages))?;
-        let check = |range| pages::check_private(range).map_err(|why| refused(buffer, bytes, &why));
-        fresh.iter().try_for_each(check)?;
+        for range in &fresh {
+            if let Some(why) = pages::obstacle_in(range)? {
+                return Err(refused(buffer, bytes, &why));
+            }
+        }
         Ok(fresh)
     }
 
@@ -206,7 +210,7 @@ impl Registered {
             return Ok(());
         }
         let edges = edges(buffer, bytes, &pages);
-        let may_move = still && may_move(&edges, neighbours);
+        let may_move = still && threads_beside(&edges, neighbours).is_ok_and(|threads| threads == 1);
         let still = Still::begin();
         if !may_move {
             self.retained.extend(edges);

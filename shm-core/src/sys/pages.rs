@@ -40,10 +40,13 @@ pub fn machine_bytes() -> u64 {
     sysinfo().map_or(u64::MAX, |seen| seen.ram_total().saturating_add(seen.swap_total()))
 }
 
-/// Threads of this process; 0 where the system does not tell.
-#[must_use]
-pub fn threads() -> usize {
-    fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+/// Threads of this process.
+///
+/// # Errors
+/// The system does not tell.
+pub fn threads() -> Result<usize> {
+    let tasks = fs::read_dir("/proc/self/task").map_err(|error| Error::io("/proc/self/task", &error))?;
+    Ok(tasks.count())
 }
 
 /// Why these pages cannot be taken in.
@@ -65,19 +68,19 @@ fn obstacle(mapping: &Mapping<'_>) -> Option<String> {
     }
 }
 
-/// Checks that whole pages are private anonymous memory that can be read and written, and no stack of the
-/// main or the calling thread.
+/// What whole pages are instead of private anonymous memory that can be read and written, as the end of a sentence:
+/// a stack of the main or the calling thread, for instance. `None` if they are such memory.
 ///
 /// # Errors
-/// What they are instead, as the end of a sentence.
-pub fn check_private(range: &Range<usize>) -> std::result::Result<(), String> {
+/// The system does not tell.
+pub fn obstacle_in(range: &Range<usize>) -> Result<Option<String>> {
     let here = 0_u8;
     let stack = own_stack();
     // A thread may run on a stack that the C library does not know.
     let is_stack = range.contains(&(&raw const here).addr())
         || stack.as_ref().is_some_and(|stack| stack.start < range.end && range.start < stack.end);
     if is_stack {
-        return Err("it lies on a stack".to_owned());
+        return Ok(Some("it lies on a stack".to_owned()));
     }
     let (mut reached, mut fault) = (range.start, None);
     let read = maps::each(|mapping| {
@@ -91,12 +94,8 @@ pub fn check_private(range: &Range<usize>) -> std::result::Result<(), String> {
         reached = mapping.range.end;
         fault.is_some() || reached >= range.end
     });
-    match (read, fault) {
-        (Err(errno), _) => Err(format!("/proc/self/maps: {}", errno.desc())),
-        (Ok(()), Some(why)) => Err(why),
-        (Ok(()), None) if reached < range.end => Err(format!("nothing is mapped at {reached:#x}")),
-        (Ok(()), None) => Ok(()),
-    }
+    read.map_err(|errno| Error::system("/proc/self/maps", errno))?;
+    Ok(fault.or_else(|| (reached < range.end).then(|| format!("nothing is mapped at {reached:#x}"))))
 }
 
 /// The calling thread's stack.
@@ -189,7 +188,7 @@ impl Mirror {
     /// The kernel refuses; [`Stuck::pages`] are in the file then, the others as they were.
     ///
     /// # Safety
-    /// The pages are private anonymous memory that may be read and written ([`check_private`]), and nobody
+    /// The pages are private anonymous memory that may be read and written ([`obstacle_in`]), and nobody
     /// writes to them or changes the mapping meanwhile, no handler of a signal either.
     pub unsafe fn take_in(&self, range: Range<usize>) -> std::result::Result<(), Stuck> {
         if range.end as u64 > ADDRESSES {
@@ -420,11 +419,12 @@ mod tests {
         let page = page_bytes();
         let pages = |address: usize| address / page * page..(address / page + 1) * page;
         let local = 0_u8;
-        assert!(check_private(&pages((&raw const local).addr())).unwrap_err().contains("stack"));
-        assert!(check_private(&pages((b"text").as_ptr().addr())).is_err());
-        assert!(check_private(&(0..page)).unwrap_err().contains("nothing is mapped"));
+        let why = |range| obstacle_in(&range).unwrap().unwrap();
+        assert!(why(pages((&raw const local).addr())).contains("stack"));
+        assert!(why(pages((b"text").as_ptr().addr())).contains("mapping of the file"));
+        assert!(why(0..page).contains("nothing is mapped"));
         let memory = vec![1_u8; 1 << 20];
-        assert_eq!(check_private(&pages(memory[page..].as_ptr().addr())), Ok(()));
+        assert_eq!(obstacle_in(&pages(memory[page..].as_ptr().addr())).unwrap(), None);
     }
 
     /// Pages of a mapping of the test's own.
@@ -456,13 +456,11 @@ mod tests {
             unsafe { word.write(*index) };
         }
         for _ in 0..3 {
-            assert_eq!(check_private(&range), Ok(()));
+            assert_eq!(obstacle_in(&range).unwrap(), None);
             // SAFETY: pages of this test's own.
             unsafe { mirror.take_in(range.clone()) }.unwrap();
-            assert!(
-                mirror.lacks(&range).unwrap().is_empty()
-                    && check_private(&range).unwrap_err().contains("shared already")
-            );
+            assert!(mirror.lacks(&range).unwrap().is_empty());
+            assert!(obstacle_in(&range).unwrap().unwrap().contains("shared already"));
             check();
             let used = mirror.file.metadata().unwrap().blocks() * 512;
             assert_eq!(used, (touched.len() * page) as u64, "only touched pages take memory");

@@ -12,10 +12,11 @@ use super::{Pages, Rank, descriptors, fill, mappings, pattern};
 use crate::coll::Progress;
 use crate::coll::sm::Operation;
 use crate::copy::{Access, Described};
+use crate::error::Error;
 use crate::job::Job;
 use crate::memory::SharedVec;
 use crate::ring::Ring;
-use crate::sys::pages::{check_private, page_bytes};
+use crate::sys::pages::{obstacle_in, page_bytes};
 
 impl Rank {
     /// Every rank registers memory of malloc's, changes it later, and unregisters it.
@@ -302,7 +303,32 @@ impl Rank {
         self.register(pages.start, pages.bytes).unwrap();
         assert!(self.job.reach().describe(pages.start, pages.bytes).is_shared());
         self.unregister(pages.start).unwrap();
-        assert_eq!(check_private(&range), Ok(()));
+        assert_eq!(obstacle_in(&range).unwrap(), None);
+        assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+    }
+
+    /// What the system does not tell of a buffer is no fault of the buffer's.
+    pub(super) fn untold(&mut self) {
+        let page = page_bytes();
+        let mut pages = Pages::new(4);
+        fill(pages.slice());
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let without_descriptors = |work: &mut dyn FnMut() -> crate::Result<()>| {
+            setrlimit(Resource::RLIMIT_NOFILE, 0, hard).unwrap();
+            let error = work().unwrap_err();
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+            assert!(
+                matches!(error, Error::System { .. }) && error.to_string().contains("Too many open files"),
+                "{error}"
+            );
+        };
+        // Before there is a file for registered pages, and when there is one.
+        without_descriptors(&mut || self.register(pages.start, page));
+        self.register(pages.start, page).unwrap();
+        without_descriptors(&mut || self.register(pages.at(page), page));
+        let beside = &mut pages.slice()[2 * page + 1..3 * page];
+        without_descriptors(&mut || self.job.with_registered(beside, |_| ()));
+        self.unregister(pages.start).unwrap();
         assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
     }
 
