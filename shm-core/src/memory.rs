@@ -71,7 +71,8 @@ impl Job {
     /// # Errors
     /// [`Error::InvalidArgument`]: it is no private anonymous memory, but a stack, a mapping of a file, read-only, shared
     /// already, not mapped; it is registered already; a vector of an operation that is under way lies on its pages.
-    /// [`Error::System`]: the system does not tell what it is, or refuses.
+    /// [`Error::NoMemory`]: 256 buffers of this rank are registered already. [`Error::System`]: the system does not tell
+    /// what it is, or refuses.
     ///
     /// # Safety
     /// Until this returns no other thread writes to the pages that the buffer lies on, also to other data

@@ -384,6 +384,7 @@ int han_free(void *pointer);
  * HAN_ERR_ARG with the reason, and nothing has changed: a stack, a mapping of a file, memory that is
  * read-only, shared or not mapped, memory of han_malloc (which needs it not), a buffer that is registered;
  * and pages on which a vector of an operation that is under way lies, if others may be working on it there.
+ * HAN_ERR_NO_MEMORY if 256 buffers of this rank are registered already: register one large buffer, not many of its parts.
  * HAN_ERR_SYSTEM if the system does not tell what memory it is, or refuses to share it.
  * Where ranks cannot map memory it returns 0 and has no effect.
  */

@@ -124,6 +124,11 @@ fn pages_that_cannot_go_back_are_kept_track_of() {
 }
 
 #[test]
+fn as_many_buffers_as_can_be_registered_leave_room_to_allocate() {
+    ranks(2, "many", "");
+}
+
+#[test]
 fn what_the_system_does_not_tell_of_a_buffer_is_its_own_error() {
     ranks(1, "untold", "");
 }

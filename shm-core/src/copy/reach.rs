@@ -269,7 +269,8 @@ impl Reach {
     }
 
     /// Takes memory for a buffer: from the heap that peers can map, if there is one, else from this
-    /// process's own. Aligned to 128 bytes, from 4 KiB on to pages; zeroed where that is `wanted`.
+    /// process's own, as where the heap has no place for a region left. Aligned to 128 bytes, from 4 KiB on to pages;
+    /// zeroed where that is wanted.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -277,7 +278,7 @@ impl Reach {
         if !self.has_heap || !self.is_own() {
             return private(bytes);
         }
-        let block = self.regions.borrow_mut().take(bytes)?;
+        let Some(block) = self.regions.borrow_mut().take(bytes)? else { return private(bytes) };
         if block.is_new {
             self.announce(block.region);
         }

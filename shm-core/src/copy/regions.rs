@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::segment::layout::{PAGE, REGIONS, whole_pages};
+use crate::segment::layout::{HEAP_REGIONS, PAGE, REGIONS, REGISTERED, whole_pages};
 use crate::sys::map::SharedMap;
 use crate::sys::pages;
 
@@ -120,11 +120,11 @@ impl Regions {
         self.regions.iter().any(|region| region.heap.is_some() && overlaps(&region.extent))
     }
 
-    /// Takes a block of the heap.
+    /// Takes a block of the heap; `None` where it needs a region and the table is full.
     ///
     /// # Errors
-    /// No memory, no descriptor, or no room in the table.
-    pub(super) fn take(&mut self, bytes: usize) -> Result<Block> {
+    /// No memory, or no descriptor.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<Option<Block>> {
         let too_much = || Error::NoMemory { bytes, reason: "more than an address space has".to_owned() };
         let (bytes, align) = rounded(bytes).ok_or_else(too_much)?;
         let fits = |region: &mut Region| {
@@ -135,13 +135,14 @@ impl Regions {
         };
         if let Some(block) = self.regions.iter_mut().find_map(fits) {
             self.live_bytes += bytes;
-            return Ok(block);
+            return Ok(Some(block));
         }
         // The kernel gives a file any length, and ends who touches more of it than there is.
         let machine_bytes = pages::machine_bytes();
         if bytes as u64 > machine_bytes {
             return Err(Error::NoMemory { bytes, reason: format!("this machine has {machine_bytes}") });
         }
+        let Some(place) = self.free_place() else { return Ok(None) };
         let next_bytes = self.live_bytes.next_power_of_two().max(FIRST_BYTES);
         let mut region_bytes = if bytes > next_bytes / 2 { whole_pages(bytes) } else { next_bytes };
         let map = loop {
@@ -159,9 +160,9 @@ impl Regions {
         let no_file = || Error::System { api: "fstat", reason: "a region lost its descriptor".to_owned() };
         let (fd, inode) = map.fd().zip(map.inode()).ok_or_else(no_file)?;
         let extent = Extent { start, bytes: region_bytes, number: 0, fd, inode, at_address: false };
-        let region = self.insert(extent, Some(Heap { map, ranges }))?;
+        let region = self.insert(place, extent, Some(Heap { map, ranges }));
         self.live_bytes += bytes;
-        Ok(Block { pointer, region, used_bytes: 0, is_new: true })
+        Ok(Some(Block { pointer, region, used_bytes: 0, is_new: true }))
     }
 
     /// Gives back a block of the heap; its region, if nothing is left in it.
@@ -186,10 +187,17 @@ impl Regions {
     /// this one goes.
     ///
     /// # Errors
-    /// The table is full.
+    /// There are as many as may be.
     pub(super) fn add_registered(&mut self, buffer: &Range<usize>, fd: u32, inode: u64) -> Result<u64> {
         let extent = Extent { start: buffer.start, bytes: buffer.len(), number: 0, fd, inode, at_address: true };
-        self.insert(extent, None)
+        let full = || Error::NoMemory {
+            bytes: extent.bytes,
+            reason: format!("a rank has at most {REGISTERED} registered buffers at a time"),
+        };
+        let of_heap = self.regions.iter().filter(|region| region.heap.is_some()).count();
+        let is_full = self.regions.len() + HEAP_REGIONS.saturating_sub(of_heap) >= REGIONS;
+        let place = self.free_place().filter(|_| !is_full).ok_or_else(full)?;
+        Ok(self.insert(place, extent, None))
     }
 
     /// Takes out registered memory.
@@ -198,18 +206,13 @@ impl Regions {
         Some(self.regions.remove(index))
     }
 
-    /// Takes in a region, and gives it a number.
-    fn insert(&mut self, mut extent: Extent, heap: Option<Heap>) -> Result<u64> {
-        let full = || Error::NoMemory {
-            bytes: extent.bytes,
-            reason: format!("a rank has at most {REGIONS} regions, of its heap and of registered buffers"),
-        };
-        let place = self.free_place().ok_or_else(full)?;
+    /// Takes in a region at a free place, and gives it a number.
+    fn insert(&mut self, place: u64, mut extent: Extent, heap: Option<Heap>) -> u64 {
         self.numbers += 1;
         extent.number = self.numbers * REGIONS as u64 + place;
         let at = self.regions.partition_point(|other| other.extent.start < extent.start);
         self.regions.insert(at, Region { extent, heap });
-        Ok(extent.number)
+        extent.number
     }
 
     fn free_place(&self) -> Option<u64> {
@@ -227,9 +230,44 @@ impl Regions {
 }
 
 #[cfg(test)]
+impl Regions {
+    /// Takes all places but the heap's with registered buffers, or, if it is to be `full`, these as well.
+    pub(super) fn fill(&mut self, full: bool) {
+        let buffer = |count: usize| count * PAGE..(count + 1) * PAGE;
+        while self.add_registered(&buffer(self.regions.len()), 0, 0).is_ok() {}
+        while let Some(place) = self.free_place().filter(|_| full) {
+            let extent = Extent { start: self.regions.len() * PAGE, bytes: 1, at_address: true, ..Extent::NOWHERE };
+            self.insert(place, extent, None);
+        }
+    }
+}
+
+#[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn registered_buffers_leave_places_to_the_heap() {
+        let mut regions = Regions::default();
+        let (small, large) = (regions.take(1000).unwrap().unwrap(), regions.take(4 << 20).unwrap().unwrap());
+        regions.fill(false);
+        assert_eq!(regions.size().0, REGISTERED + 2, "as many as if the heap had nothing");
+        let error = regions.add_registered(&(0..5), 0, 0).unwrap_err().to_string();
+        assert!(error.contains("no memory for 5 bytes") && error.contains("at most 256 registered buffers"), "{error}");
+        // Up to all memory of the machine.
+        let mut bytes = FIRST_BYTES;
+        while let Ok(block) = regions.take(bytes) {
+            assert!(block.is_some());
+            bytes *= 2;
+        }
+        for block in [(small, 1000), (large, 4 << 20)] {
+            regions.give(block.0.pointer, block.1, block.0.region);
+        }
+        let mut regions = Regions::default();
+        regions.fill(true);
+        assert!(regions.take(1000).unwrap().is_none());
+    }
 
     #[test]
     fn few_regions_hold_much_and_go_when_they_are_empty() {
@@ -237,7 +275,7 @@ mod tests {
         let mut blocks = Vec::new();
         // Nothing is touched: only address space is used.
         for bytes in [1, 4096, 100_000, 3 << 20].into_iter().cycle().take(2000) {
-            let block = regions.take(bytes).unwrap();
+            let block = regions.take(bytes).unwrap().unwrap();
             assert!(block.pointer.addr().is_multiple_of(if bytes < PAGE { ALIGN } else { PAGE }));
             assert!(regions.around(block.pointer.addr(), bytes).is_some());
             blocks.push((block, bytes));
@@ -255,7 +293,7 @@ mod tests {
         let mut regions = Regions::default();
         let mut numbers = std::collections::HashSet::new();
         for _ in 0..1000 {
-            let block = regions.take(4 << 20).unwrap();
+            let block = regions.take(4 << 20).unwrap().unwrap();
             assert!(block.is_new && numbers.insert(block.region));
             assert!(regions.give(block.pointer, 4 << 20, block.region).is_some());
         }
@@ -264,7 +302,7 @@ mod tests {
     #[test]
     fn a_buffer_across_a_regions_end_lies_in_none() {
         let mut regions = Regions::default();
-        let block = regions.take(8 << 20).unwrap();
+        let block = regions.take(8 << 20).unwrap().unwrap();
         let start = block.pointer.addr();
         assert!(regions.around(start, 8 << 20).is_some());
         assert!(regions.around(start, (8 << 20) + 1).is_none());

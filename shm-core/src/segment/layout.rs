@@ -131,8 +131,14 @@ pub struct RegionTable {
     pub living: [AtomicU64; REGIONS],
 }
 
-/// Most regions of a rank at one time.
-pub const REGIONS: usize = 256;
+/// Most regions of a rank at one time. Whoever looks for a buffer's region, or a peer's mapping of it, may go through
+/// all of them, so that each more would cost time in collectives.
+pub const REGIONS: usize = REGISTERED + HEAP_REGIONS;
+/// Most registered buffers among them.
+pub const REGISTERED: usize = 256;
+/// So many places registered buffers leave to the heap. Its regions grow with what lies in them, three of a size at most,
+/// so these are more than a machine's memory fills.
+pub const HEAP_REGIONS: usize = 64;
 
 /// [`RankStatus::state`]: attached, not finalized; before that it is 0.
 pub const RUNNING: u32 = 1;
@@ -159,7 +165,7 @@ const _: () = assert!(size_of::<Watermark>() == 128);
 const _: () = assert!(size_of::<OpRecord>() == 32);
 const _: () = assert!(size_of::<RankFlags>() == 512 + 32 * (HISTORY + CALLS as usize) + 128 * SLOTS as usize);
 const _: () = assert!(size_of::<RankStatus>() == 128);
-const _: () = assert!(size_of::<RegionTable>() == 128 + 8 * REGIONS && REGIONS == 256);
+const _: () = assert!(size_of::<RegionTable>() == 128 + 8 * REGIONS && REGIONS == 320);
 const _: () = assert!(size_of::<AbortRecord>() == 640);
 const _: () = assert!(size_of::<Bell>() == 128);
 const _: () = assert!(SLOTS.is_power_of_two() && HISTORY.is_power_of_two());
@@ -262,6 +268,6 @@ mod tests {
             }
         }
         assert_eq!(whole_pages(size_of::<RankFlags>()), 28 * 1024);
-        assert_eq!(size_of::<RankStatus>() + size_of::<RegionTable>(), 2304);
+        assert_eq!(size_of::<RankStatus>() + size_of::<RegionTable>(), 2816);
     }
 }

@@ -73,6 +73,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "forked" => rank.forked(),
         "freed-early" => rank.freed_early(),
         "no-room" => rank.no_room(),
+        "many" => rank.many(),
         "untold" => rank.untold(),
         "interrupted" => rank.interrupted(),
         "forked-after-free" => rank.forked_after_free(),

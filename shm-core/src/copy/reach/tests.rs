@@ -43,6 +43,28 @@ fn pages_of_a_lent_vector_are_not_moved() {
     register(0, 5 * page).unwrap();
 }
 
+/// Whoever asks for memory gets it, also when a rank's table of regions is full.
+#[test]
+fn without_a_place_for_a_region_memory_is_ordinary() {
+    let bytes = size_of::<RegionTable>();
+    let shape = Shape { name: "test", ranks: 1, members: 0, cell_bytes: 0, bytes, least_bytes: bytes };
+    let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).unwrap();
+    let lives = Rc::new(Lives::new(vec![None]));
+    let reach = Reach::new(0, &[std::process::id()], lives, &[segment.place(0)], Methods::new(None, None), true);
+    for (full, bytes) in [(false, 100_000), (true, 8 << 20)] {
+        reach.regions.borrow_mut().fill(full);
+        let (pointer, home) = reach.take(bytes, true).unwrap();
+        assert_eq!(matches!(home, Home::Private(_)), full);
+        assert_eq!(reach.describe(pointer, bytes).is_shared(), !full);
+        // SAFETY: the block is this long, and nobody else has it.
+        let block = unsafe { std::slice::from_raw_parts_mut(pointer, bytes) };
+        assert!(block.iter().all(|&byte| byte == 0));
+        block.fill(1);
+        // SAFETY: taken above, and not used any more.
+        unsafe { reach.give(pointer, bytes, home) };
+    }
+}
+
 /// A peer has ended, and its process id is another process's by now: this one's.
 #[test]
 fn a_process_that_has_taken_a_peers_id_is_not_read_in_its_place() {

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::job::Job;
 use crate::memory::SharedVec;
 use crate::ring::Ring;
+use crate::segment::layout::REGISTERED;
 use crate::sys::pages::{obstacle_in, page_bytes};
 
 impl Rank {
@@ -304,6 +305,38 @@ impl Rank {
         assert!(self.job.reach().describe(pages.start, pages.bytes).is_shared());
         self.unregister(pages.start).unwrap();
         assert_eq!(obstacle_in(&range).unwrap(), None);
+        assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+    }
+
+    /// As many buffers as can be registered leave the heap what it needs, and peers map both.
+    pub(super) fn many(&mut self) {
+        let (own, page) = (self.number(), page_bytes());
+        let mut pages = Pages::new(2 * REGISTERED + 1);
+        fill(pages.slice());
+        for index in 0..REGISTERED {
+            self.register(pages.at(2 * index * page), page).unwrap();
+        }
+        let error = self.register(pages.at(2 * REGISTERED * page), page).unwrap_err();
+        assert!(matches!(error, Error::NoMemory { .. }) && error.to_string().contains("registered buffers"), "{error}");
+        let mut blocks = [100, 5_000_000].map(|count| SharedVec::<u64>::zeroed(&self.job, count).unwrap());
+        for block in &mut blocks {
+            assert!(block.is_shared());
+            block[0] = 7 + own as u64;
+            let all = self.describe(block.as_ptr().cast(), 8);
+            assert_eq!(self.mapped(1 - own, &all[1 - own], 1)[0].load(Ordering::Relaxed), 8 - own as u64);
+        }
+        for index in [0, REGISTERED - 1] {
+            let all = self.describe(pages.at(2 * index * page), page);
+            let Access::Mapped(theirs) = self.job.reach().resolve(1 - own, &all[1 - own]).unwrap() else { panic!() };
+            // SAFETY: the peer's buffer, which nobody writes until all have met.
+            assert_eq!(unsafe { theirs.wrapping_add(9).read() }, pattern(2 * index * page + 9));
+        }
+        self.meet();
+        self.unregister(pages.start).unwrap();
+        self.register(pages.at(2 * REGISTERED * page), page).unwrap();
+        for index in 1..=REGISTERED {
+            self.unregister(pages.at(2 * index * page)).unwrap();
+        }
         assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
     }
 
