@@ -65,12 +65,12 @@ impl Job {
     /// rank leaves the job. Where the method `shared` is off this has no effect.
     ///
     /// The whole pages around the buffer are moved into a shared object in place; their contents and
-    /// addresses stay. Memory of the kernel's own users (pinned for a device, locked by `mlock`) must not be
-    /// registered: they keep the pages that were there before.
+    /// addresses stay. Memory that is pinned for a device must not be registered: it keeps the pages that were there before. What
+    /// `madvise` was told of the pages is lost.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`]: it is no private anonymous memory, but a stack, a mapping of a file, read-only, shared
-    /// already, not mapped; it is registered already; a vector of an operation that is under way lies on its pages.
+    /// already, not mapped, locked by `mlock`; it is registered already; a vector of an operation that is under way lies on its pages.
     /// [`Error::NoMemory`]: 256 buffers of this rank are registered already. [`Error::System`]: the system does not tell
     /// what it is, or refuses.
     ///

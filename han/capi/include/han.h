@@ -373,8 +373,9 @@ int han_free(void *pointer);
  * first and the last of them. Buffers may have such pages in common.
  *
  * Rules: until it returns, no other thread writes to these pages (not even to other data on the first and
- * the last). han_unregister comes before the memory is freed, moved by realloc or mapped over. Memory that is locked (mlock) or pinned for a device
- * must not be registered. After fork, the child has the memory as it was, and what it writes is its own; what
+ * the last). han_unregister comes before the memory is freed, moved by realloc or mapped over. Memory that is pinned for a device
+ * must not be registered. What madvise was told of the pages (MADV_WIPEONFORK, MADV_DONTFORK, MADV_DONTDUMP, MADV_MERGEABLE) is lost,
+ * also once they are private again. After fork, the child has the memory as it was, and what it writes is its own; what
  * its parent writes later may show in the child. A child of a bare clone() is not protected so. In a process of
  * several threads, fork works on locks of the C library's in the child; if one lies on the first or the last page
  * (that of a FILE, or of the arena from which a thread's malloc takes small blocks), the child ends by SIGSEGV
@@ -382,7 +383,7 @@ int han_free(void *pointer);
  * whole pages, or take han_malloc.
  *
  * HAN_ERR_ARG with the reason, and nothing has changed: a stack, a mapping of a file, memory that is
- * read-only, shared or not mapped, memory of han_malloc (which needs it not), a buffer that is registered;
+ * read-only, shared, locked (mlock) or not mapped, memory of han_malloc (which needs it not), a buffer that is registered;
  * and pages on which a vector of an operation that is under way lies, if others may be working on it there.
  * HAN_ERR_NO_MEMORY if 256 buffers of this rank are registered already: register one large buffer, not many of its parts.
  * HAN_ERR_SYSTEM if the system does not tell what memory it is, or refuses to share it.

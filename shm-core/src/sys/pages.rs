@@ -95,7 +95,17 @@ pub fn obstacle_in(range: &Range<usize>) -> Result<Option<String>> {
         fault.is_some() || reached >= range.end
     });
     read.map_err(|errno| Error::system("/proc/self/maps", errno))?;
-    Ok(fault.or_else(|| (reached < range.end).then(|| format!("nothing is mapped at {reached:#x}"))))
+    let fault = fault.or_else(|| (reached < range.end).then(|| format!("nothing is mapped at {reached:#x}")));
+    let locked = || are_locked(range).then(|| "it is locked in memory (mlock), which shared pages are not".to_owned());
+    Ok(fault.or_else(locked))
+}
+
+/// True if any of these pages is locked. (`/proc/self/smaps` says so, too, but counts the pages of every mapping before them: 4 ms
+/// per GiB.)
+fn are_locked(range: &Range<usize>) -> bool {
+    // SAFETY: writes and reads no memory; with this flag it is an error where pages are locked.
+    let outcome = unsafe { libc::msync(pointer(range.start).cast(), range.len(), libc::MS_INVALIDATE) };
+    outcome != 0 && Errno::last() == Errno::EBUSY
 }
 
 /// The calling thread's stack.

@@ -28,7 +28,11 @@ impl Rank {
         assert_eq!(outcome, 0);
         // SAFETY: a page of this role's own.
         assert_eq!(unsafe { libc::munmap(pages.at(3 * page).cast(), page) }, 0);
+        let locked = Pages::new(3);
+        // SAFETY: a page of this role's own.
+        assert_eq!(unsafe { libc::mlock(locked.at(page).cast(), page) }, 0);
         for (start, bytes, expected) in [
+            (locked.start, 2 * page, "it is locked in memory"),
             (local.as_mut_ptr(), 100, "it lies on a stack"),
             (han.as_ptr().cast_mut(), 10_000, "it is memory of han"),
             (pages.start, 0, "no pages in 0 bytes"),
