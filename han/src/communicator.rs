@@ -88,19 +88,23 @@ impl Communicator {
 
     /// Copies the root's `buffer` to every rank's.
     ///
-    /// The root does not wait for the others.
+    /// All ranks give slices of one length, which may be 0, and the same root. The root does not wait for the others, so it may
+    /// learn only in its next call that theirs differ.
     ///
     /// # Errors
-    /// No such root, or the job has ended.
+    /// No such root, ranks that disagree about the call, or the job has ended.
     pub fn bcast<T: Element>(&self, buffer: &mut [T], root: usize) -> Result<()> {
         self.run(Call::bcast(buffer, root))
     }
 
-    /// Reduces all ranks' `send` into the root's `recv`, which may be empty elsewhere.
+    /// Reduces all ranks' `send` into the root's `recv`, element by element.
+    ///
+    /// All ranks give a `send` of one length, which may be 0, the same operator and the same root. The root's `recv` is as long;
+    /// those of others may be empty and are left alone. An operator that does not commute is applied in the order of the ranks.
     ///
     /// # Errors
-    /// No such root, lengths that differ, an operator that is not defined for the type, or the job
-    /// has ended.
+    /// No such root, a `recv` of another length, an operator that is not defined for the type, ranks that disagree about the
+    /// call, or the job has ended.
     pub fn reduce<T: Element>(&self, send: &[T], recv: &mut [T], op: impl Into<Op>, root: usize) -> Result<()> {
         self.run(Call::reduce(send, recv, op.into(), root)?)
     }
@@ -113,10 +117,14 @@ impl Communicator {
         self.run(Call::reduce_in_place(buffer, op.into(), root))
     }
 
-    /// Reduces all ranks' `send` into every rank's `recv`: the same bits on each.
+    /// Reduces all ranks' `send` into every rank's `recv`, element by element: the same bits on each.
+    ///
+    /// All ranks give slices of one length, which may be 0, and the same operator. One that does not commute is applied in the
+    /// order of the ranks.
     ///
     /// # Errors
-    /// Lengths that differ, an operator that is not defined for the type, or the job has ended.
+    /// Lengths that differ, an operator that is not defined for the type, ranks that disagree about the call, or the job has
+    /// ended.
     pub fn allreduce<T: Element>(&self, send: &[T], recv: &mut [T], op: impl Into<Op>) -> Result<()> {
         self.run(Call::allreduce(send, recv, op.into())?)
     }
