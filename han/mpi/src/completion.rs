@@ -112,14 +112,16 @@ fn wait_for_all(count: c_int, requests: Requests, statuses: Status) -> c_int {
     let real = theirs!(c"PMPI_Waitall", WaitallFn);
     // SAFETY: the arguments are those of the program's call.
     let wait = || unsafe { real(count, requests, statuses) };
-    let (flavour, count_of) = match (gate::inside(|process| process.abi.flavour), usize::try_from(count)) {
-        (Some(flavour), Ok(number)) if !requests.is_null() => (flavour, number),
-        _ => return wait(),
+    // Where every call is the MPI's, and for arguments that it refuses.
+    let (Some(flavour), Ok(number), false) =
+        (gate::inside(|process| process.abi.flavour), usize::try_from(count), requests.is_null())
+    else {
+        return wait();
     };
     // SAFETY: the program's array has as many handles.
     let handle = |index| unsafe { handle_at(flavour.element(requests.cast(), index), flavour) };
-    complete_own((0..count_of).map(handle));
-    let wait = || if are_complete((0..count_of).map(handle)) { wait() } else { deputy::during(wait) };
+    complete_own((0..number).map(handle));
+    let wait = || if are_complete((0..number).map(handle)) { wait() } else { deputy::during(wait) };
     let mut all = 1;
     tested(count, requests, &raw mut all, wait, |tested, _| tested.several(0..count, statuses))
 }
