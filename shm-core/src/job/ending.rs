@@ -217,7 +217,9 @@ impl Job {
     pub(crate) fn break_off(&self) {
         // A forked child has a copy of its parent's job, which is not its own to end.
         if self.status(self.rank).pid.load(Ordering::Relaxed) == std::process::id() {
-            self.end(&Reason::died(self.numbers[self.rank], std::process::id()), None);
+            // One that leaves because another has died, as its launcher tells it at the start, names that one.
+            let dead = self.lives.ended().into_iter().find(|&rank| !self.has_finalized(rank)).unwrap_or(self.rank);
+            self.end(&Reason::died(self.numbers[dead], self.pids[dead]), None);
         }
     }
 }

@@ -78,6 +78,14 @@ fn a_rank_that_leaves_without_its_process_ending() {
     assert!(reports[0].2.contains(") died without finalizing; "), "{done:#?}");
 }
 
+#[test]
+fn who_leaves_after_a_death_names_the_dead() {
+    let done = finish(roles::job_with_grace(3, "leave-after-a-death", "10"));
+    let reports = reports(&done);
+    assert_eq!(reports.len(), 1, "{done:#?}");
+    assert!(reports[0].2.starts_with("rank 1 (pid "), "{done:#?}");
+}
+
 /// Kills a random rank at a random time, from before start-up to far into the collectives.
 fn killed_at_random(role: &str, backing: &str) {
     let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().unwrap());

@@ -65,6 +65,7 @@ fn play_a_role() {
         ["free-early"] => end(free_early()),
         ["late"] => end(late()),
         ["leave"] => end(leave()),
+        ["leave-after-a-death"] => end(leave_after_a_death()),
         ["hello"] => end(hello()),
         ["memory"] => end(memory()),
         ["communicators"] => end(communicators()),
@@ -78,6 +79,23 @@ fn play_a_role() {
         ["large"] => end(crate::large::rank()),
         _ => panic!("no such role: {role}"),
     }
+}
+
+/// Rank 1 is killed, the last rank leaves as one whose start-up has failed, and rank 0 looks when both have.
+fn leave_after_a_death() -> Result<()> {
+    let context = Context::init()?;
+    let turn = |turn: u32| thread::sleep(Duration::from_millis(500) * turn);
+    match context.world().rank() {
+        0 => turn(4),
+        1 => raise(Signal::SIGKILL).unwrap(),
+        _ => {
+            turn(2);
+            drop(context);
+            thread::sleep(Duration::from_secs(600));
+            return Ok(());
+        }
+    }
+    context.world().barrier()
 }
 
 /// The last rank gives up all that it has of the job, operations under way among it, and lives on.
