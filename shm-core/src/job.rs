@@ -143,7 +143,7 @@ impl Job {
         }
         job.status(rank).number.store(word(job.numbers[rank]), Ordering::Relaxed);
         job.status(rank).pid.store(std::process::id(), Ordering::Relaxed);
-        job.status(rank).state.store(RUNNING, Ordering::Release);
+        job.status(rank).state.store(RUNNING, Ordering::Relaxed);
         Ok(job)
     }
 
@@ -268,11 +268,13 @@ impl Job {
 
     /// True if `rank` has finalized.
     pub(crate) fn has_finalized(&self, rank: usize) -> bool {
+        // J2 (Acquire): pairs with J1.
         self.status(rank).state.load(Ordering::Acquire) == FINALIZED
     }
 
     /// True if `rank` waits in the world's last barrier.
     pub(crate) fn is_finalizing(&self, rank: usize) -> bool {
+        // J2 (Acquire): pairs with J1.
         self.status(rank).state.load(Ordering::Acquire) == FINALIZING
     }
 
@@ -332,11 +334,13 @@ impl Job {
 
     /// Marks this rank as one that begins no operation any more but the world's last barrier.
     pub fn begin_to_finalize(&self) {
+        // J1 (Release): what this rank has entered and published comes before it. Pairs with J2.
         self.status(self.rank).state.store(FINALIZING, Ordering::Release);
     }
 
     /// Marks this rank as finalized: from now on its end is no death.
     pub fn finalize(&self) {
+        // J1 (Release): the same.
         self.status(self.rank).state.store(FINALIZED, Ordering::Release);
         self.wake_sleepers();
     }

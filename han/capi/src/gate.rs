@@ -6,7 +6,7 @@
 //! neither `Send` nor `Sync`; what makes them usable from C's threads all the same is that the phase
 //! below is a lock that is only ever tried:
 //!
-//! - a call enters by the transition `READY -> BUSY` (acquire) and leaves by `BUSY -> READY` (release),
+//! - a call enters by the transition `READY -> BUSY` (acquire, C2) and leaves by `BUSY -> READY` (release, C1),
 //!   so at most one thread has access to the process, and what it did happens before what the next
 //!   caller does; a call that finds `BUSY` is refused, it does not wait;
 //! - nothing of crate `han` keeps to its thread: no thread-local storage, no lock guards held between
@@ -192,6 +192,7 @@ pub(crate) fn is_initialized() -> bool {
 
 #[inline]
 fn enter(from: u8, to: u8) -> Result<(), u8> {
+    // C2 (Acquire): pairs with C1.
     let change = GATE.phase.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed);
     change.map(|_| ())
 }
@@ -202,6 +203,7 @@ fn leave(from: u8, to: u8) {
     // Two steps, as one that is atomic costs as much as a small call: forks are this thread's own, and where the gate is
     // closed in between, the process is ending.
     if GATE.phase.load(Ordering::Relaxed) == from {
+        // C1 (Release): the process state is as the next call shall find it. Pairs with C2.
         GATE.phase.store(to, Ordering::Release);
     }
 }
@@ -215,7 +217,7 @@ fn fail(function: &'static str, failure: &Failure) -> c_int {
 
 #[cold]
 fn broken(function: &'static str) -> c_int {
-    GATE.phase.store(BROKEN, Ordering::Release);
+    GATE.phase.store(BROKEN, Ordering::Relaxed);
     let why = "han has panicked (see stderr) and cannot be used any more in this process";
     report(function, &Failure::new(Code::Internal, why))
 }

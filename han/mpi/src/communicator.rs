@@ -111,7 +111,7 @@ static ANY_FREED: AtomicBool = AtomicBool::new(false);
 extern "C" fn freed(comm: Word, _: c_int, number: *mut c_void, _: *mut c_void) -> c_int {
     let note = (number.addr(), LastHandler::of(comm));
     FREED.lock().unwrap_or_else(PoisonError::into_inner).push(note);
-    ANY_FREED.store(true, Ordering::Release);
+    ANY_FREED.store(true, Ordering::Relaxed);
     SUCCESS
 }
 
@@ -196,7 +196,7 @@ impl Communicators {
     /// Reads what communicators that were freed have left.
     #[inline]
     pub(crate) fn notice_freed(&self) {
-        if ANY_FREED.load(Ordering::Acquire) {
+        if ANY_FREED.load(Ordering::Relaxed) {
             self.forget_freed();
         }
     }

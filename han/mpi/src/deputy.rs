@@ -50,8 +50,8 @@ pub(crate) fn during_outside<T>(call: impl FnOnce() -> T) -> T {
 /// A collective is under way from now on; calls of other threads may have waited before.
 #[inline]
 pub(crate) fn begun() {
-    // SeqCst, as in `Counted::new`: of two threads, of which one begins an operation and looks for calls and the other counts
-    // its call and looks for operations, at least one sees the other's.
+    // D2 (SeqCst): of two threads, of which one begins an operation (D1) and looks for calls (D2), and the other counts its
+    // call (D3) and looks for operations (D4), at least one sees the other's.
     if CALLS.load(Ordering::SeqCst) > 0 {
         wake();
     }
@@ -76,7 +76,8 @@ struct Counted;
 
 impl Counted {
     fn new() -> Self {
-        CALLS.fetch_add(1, Ordering::SeqCst); // see `begun`
+        // D3 (SeqCst): see D2.
+        CALLS.fetch_add(1, Ordering::SeqCst);
         Self
     }
 }

@@ -51,13 +51,13 @@ static GATE: Gate = Gate {
     process: UnsafeCell::new(None),
 };
 
-/// Whether there is a process state to ask at all.
+/// Whether there is a process state to ask at all: looked at within the lock.
 static OPEN: AtomicBool = AtomicBool::new(false);
 
 /// Does `work` with the process state; `None` where every call is the MPI's, and if this thread is inside already.
 #[inline]
 pub(crate) fn inside<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
-    if !OPEN.load(Ordering::Acquire) || !(try_enter() || enter()) {
+    if !OPEN.load(Ordering::Relaxed) || !(try_enter() || enter()) {
         return None;
     }
     let _inside = Inside;
@@ -67,7 +67,7 @@ pub(crate) fn inside<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
 
 /// The same, and `None` if anybody is inside.
 pub(crate) fn inside_if_free<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
-    if !OPEN.load(Ordering::Acquire) || !try_enter() {
+    if !OPEN.load(Ordering::Relaxed) || !try_enter() {
         return None;
     }
     let _inside = Inside;
@@ -144,7 +144,7 @@ pub(crate) fn watch() -> bool {
 
 /// Whether the process state is there.
 pub(crate) fn is_open() -> bool {
-    OPEN.load(Ordering::Acquire)
+    OPEN.load(Ordering::Relaxed)
 }
 
 /// Puts the process state there; called while MPI is being initialised.
@@ -157,13 +157,13 @@ pub(crate) fn open(process: Process, multiple: bool) {
     // SAFETY: this thread has the lock, and MPI allows no call of another thread before its initialisation is over.
     unsafe { *GATE.process.get() = Some(process) };
     leave();
-    OPEN.store(true, Ordering::Release);
+    OPEN.store(true, Ordering::Relaxed);
 }
 
 /// Takes the process state away; called when MPI is being finalised. It stays where it is if a thread will come back to
 /// it: an error handler may end MPI.
 pub(crate) fn close() -> Option<Process> {
-    if !OPEN.swap(false, Ordering::AcqRel) || GATE.aside.load(Ordering::Relaxed) > 0 || !(try_enter() || enter()) {
+    if !OPEN.swap(false, Ordering::Relaxed) || GATE.aside.load(Ordering::Relaxed) > 0 || !(try_enter() || enter()) {
         return None;
     }
     // SAFETY: this thread has the lock, and MPI allows no call of another thread during its finalisation.
@@ -186,7 +186,7 @@ fn is_inside() -> bool {
 
 #[inline]
 fn try_enter() -> bool {
-    // No compare_exchange_weak: a failure means that somebody is inside.
+    // E2 (Acquire): pairs with E1. No compare_exchange_weak: a failure means that somebody is inside.
     let entered = GATE.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
     if entered && GATE.is_watched.load(Ordering::Relaxed) {
         GATE.inside.store(own(), Ordering::Relaxed);
@@ -211,5 +211,6 @@ fn leave() {
     if GATE.is_watched.load(Ordering::Relaxed) {
         GATE.inside.store(0, Ordering::Relaxed);
     }
+    // E1 (Release): the process state is as the next thread shall find it. Pairs with E2.
     GATE.taken.store(false, Ordering::Release);
 }

@@ -44,8 +44,9 @@ pub(crate) fn any() -> bool {
     PENDING.load(Ordering::Relaxed) != 0
 }
 
-/// The same in one order with [`deputy::begun`].
+/// The same, and sure to see an operation whose thread does not see this one's call.
 pub(crate) fn any_for_sure() -> bool {
+    // D4 (SeqCst): see D2 in `deputy`.
     PENDING.load(Ordering::SeqCst) != 0
 }
 
@@ -173,7 +174,8 @@ impl Requests {
                 let pending =
                     Pending { request, outcome, kept, ours, receive, collective, bytes, since, awaited: None };
                 self.pending.borrow_mut().push(pending);
-                PENDING.fetch_add(1, Ordering::SeqCst); // see `deputy::begun`
+                // D1 (SeqCst): see D2 in `deputy`.
+                PENDING.fetch_add(1, Ordering::SeqCst);
                 deputy::begun();
                 SUCCESS
             }

@@ -64,7 +64,7 @@ impl Door {
 
     fn complete(&self, mailbox: &mut Mailbox, completion: Completion) {
         mailbox.completed.push(completion);
-        self.ready.store(true, Ordering::Release);
+        self.ready.store(true, Ordering::Relaxed);
         self.wake(mailbox);
     }
 
@@ -208,7 +208,7 @@ impl Transport for Loopback {
     }
 
     fn progress(&mut self, completed: &mut Vec<Completion>) -> Result<()> {
-        if !self.door().ready.load(Ordering::Acquire) {
+        if !self.door().ready.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut random = self.random;

@@ -71,7 +71,7 @@ impl Peer {
         self.seen = given_up;
         self.last.0 = 0;
         let mut mapped = std::mem::take(&mut self.mapped);
-        mapped.retain(|(region, _)| self.table().living[place_of(*region)].load(Ordering::Acquire) == *region);
+        mapped.retain(|(region, _)| self.table().living[place_of(*region)].load(Ordering::Relaxed) == *region);
         self.mapped = mapped;
     }
 

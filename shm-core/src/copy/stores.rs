@@ -110,7 +110,7 @@ impl Stores {
         // Requests in advance would overlap the lines' ways, and hide how long these are.
         // SAFETY: the caller's promise.
         unsafe { copy(to, from, bytes) };
-        // The stores have reached the cache only behind a full fence.
+        // No pair: the stores have reached the cache only behind a full fence.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.judge(bytes, clock::now_ns().saturating_sub(start_ns));
     }

@@ -97,7 +97,7 @@ fn report(rank: usize, status: &RankStatus) -> RankReport {
     let pid = status.pid.load(Ordering::Relaxed);
     let (here, network) = (status.wait.look(), status.network_wait.look());
     let process = process::state(pid);
-    let state = match status.state.load(Ordering::Acquire) {
+    let state = match status.state.load(Ordering::Relaxed) {
         FINALIZED => "finalized",
         RUNNING | FINALIZING if matches!(process, None | Some('Z')) => "dead",
         RUNNING | FINALIZING if matches!(process, Some('T' | 't')) => "stopped",
@@ -159,17 +159,19 @@ impl WaitStatus {
         self.communicator.store(communicator, Ordering::Relaxed);
         if self.since_ns.load(Ordering::Relaxed) == 0 {
             let waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+            // O1 (Release): an onlooker that sees that there is a wait sees which one. Pairs with O2.
             self.since_ns.store(clock::now_ns().saturating_sub(waited_ns).max(1), Ordering::Release);
         }
     }
 
     /// The wait is over.
     pub(crate) fn end(&self) {
-        self.since_ns.store(0, Ordering::Release);
+        self.since_ns.store(0, Ordering::Relaxed);
     }
 
     /// The operation, and for how many nanoseconds the rank has waited in it, if it does.
     fn look(&self) -> Option<(String, u64)> {
+        // O2 (Acquire): pairs with O1.
         let since = self.since_ns.load(Ordering::Acquire);
         if since == 0 {
             return None;

@@ -28,12 +28,12 @@ impl Ring {
     pub(crate) fn record(&self) {
         let Signature { packed, count } = self.signature;
         self.record_of(self.rank, self.sequence).enter(self.sequence, self.chain, packed, count);
-        self.flags(self.rank).entered.0.store(self.sequence, Ordering::Release);
+        self.flags(self.rank).entered.0.store(self.sequence, Ordering::Relaxed);
     }
 
     /// Ranks that have not entered this rank's operation.
     pub(crate) fn not_entered(&self) -> Vec<usize> {
-        let entered = |rank: usize| self.flags(rank).entered.0.load(Ordering::Acquire);
+        let entered = |rank: usize| self.flags(rank).entered.0.load(Ordering::Relaxed);
         (0..self.size()).filter(|&rank| before(entered(rank), self.sequence)).collect()
     }
 
@@ -115,7 +115,7 @@ impl Ring {
 
     /// The oldest operation known in which this rank and `peer` differ.
     fn first_difference(&self, peer: usize) -> Option<Difference> {
-        let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
+        let entered = self.flags(peer).entered.0.load(Ordering::Relaxed);
         // Nobody writes over these records meanwhile.
         let of = |rank: usize| move |sequence: u32| self.record_of(rank, sequence).get(sequence);
         Difference::first(self.sequence, of(self.rank), entered, of(peer), self.records_kept())
@@ -131,7 +131,7 @@ impl Ring {
     /// # Errors
     /// They differ in it, and so in it or in one before.
     pub(super) fn compare_with(&self, peer: usize) -> Result<()> {
-        let entered = self.flags(peer).entered.0.load(Ordering::Acquire);
+        let entered = self.flags(peer).entered.0.load(Ordering::Relaxed);
         let (common, _) = order(entered, self.sequence);
         let own = self.record_of(self.rank, common).get(common);
         let theirs = self.record_of(peer, common).get(common);

@@ -18,7 +18,7 @@ impl Ring {
         self.calls = self.calls.wrapping_add(1);
         // Nothing keeps a rank from calling far ahead of one that compares.
         self.call_of(self.rank, self.calls).replace(self.calls, 0, signature.packed, signature.count);
-        self.flags(self.rank).called.0.store(self.calls, Ordering::Release);
+        self.flags(self.rank).called.0.store(self.calls, Ordering::Relaxed);
     }
 
     /// The next operation is a part of the latest call, if calls are told of here.
@@ -46,7 +46,7 @@ impl Ring {
 
     /// The oldest call known in which this rank and `peer` differ.
     pub(super) fn different_call(&self, peer: usize) -> Option<Difference> {
-        let called = self.flags(peer).called.0.load(Ordering::Acquire);
+        let called = self.flags(peer).called.0.load(Ordering::Relaxed);
         let of = |rank: usize| move |number: u32| self.call_of(rank, number).get(number);
         Difference::first(self.calls, of(self.rank), called, of(peer), KEPT)
     }

@@ -39,18 +39,21 @@ pub const fn before(a: u32, b: u32) -> bool {
 mod tests {
     use std::collections::BTreeSet;
     use std::fs;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::before;
 
-    /// The code at `path` and below.
-    fn source(path: &Path) -> String {
+    /// The files of code at `path` and below.
+    fn files(path: &Path) -> Vec<PathBuf> {
         if path.is_dir() {
             let entries = fs::read_dir(path).expect("a folder").flatten();
-            return entries.map(|entry| source(&entry.path())).collect();
+            return entries.flat_map(|entry| files(&entry.path())).collect();
         }
-        let is_code = path.extension().is_some_and(|kind| kind == "rs");
-        if is_code { fs::read_to_string(path).expect("a file") } else { String::new() }
+        if path.extension().is_some_and(|kind| kind == "rs") { vec![path.to_owned()] } else { Vec::new() }
+    }
+
+    fn text(file: &PathBuf) -> String {
+        fs::read_to_string(file).expect("a file")
     }
 
     fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -66,7 +69,8 @@ mod tests {
     #[test]
     fn the_table_of_pairs_is_that_of_the_code() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (code, models) = (source(&root.join("src")), source(&root.join("tests/loom")));
+        let source = |folder| files(&root.join(folder)).iter().map(text).collect::<String>();
+        let (code, models) = (source("src"), source("tests/loom"));
         let readme = include_str!("README.md");
         let rows = || readme.lines().filter(|line| line.starts_with("| "));
         let comments = code.lines().map(|line| line.trim_start().strip_prefix("// ").unwrap_or_default());
@@ -97,6 +101,28 @@ mod tests {
         assert_eq!(ordering, rows().flat_map(|row| row.split('|').skip(1).take(2)).flat_map(letters).collect());
         for test in words(readme).filter(|word| word.matches('_').count() > 1) {
             assert!(models.contains(&format!("fn {test}(")), "there is no test {test}");
+        }
+    }
+
+    /// What orders more than itself has a letter in the comment above it, which is at most three lines away.
+    #[test]
+    fn every_ordering_has_a_letter() {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        for file in files(&src).iter().filter(|file| !file.starts_with(src.join("copy/processes"))) {
+            let text = text(file);
+            let (mut has_letter, mut lines_since) = (false, 0);
+            for line in text.split("\nmod tests {").next().unwrap_or_default().lines() {
+                if let Some(comment) = line.trim_start().strip_prefix("// ") {
+                    let goes_on = has_letter && lines_since == 0;
+                    has_letter = goes_on || comment.starts_with("No pair: ") || !letters(comment).is_empty();
+                    lines_since = 0;
+                    continue;
+                }
+                lines_since += 1;
+                let kinds = ["Release", "Acquire", "AcqRel", "SeqCst"].map(|kind| format!("Ordering::{kind}"));
+                let orders = kinds.iter().any(|kind| line.contains(kind)) && !line.contains("compiler_fence");
+                assert!(!orders || has_letter && lines_since <= 4, "{}: {line}", file.display());
+            }
         }
     }
 

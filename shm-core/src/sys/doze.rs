@@ -52,7 +52,7 @@ impl Sleeper {
     /// # Errors
     /// The thread has ended.
     pub fn sleep(&self, length: Duration) -> Result<()> {
-        LENGTH_NS.store(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+        LENGTH_NS.store(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         // SAFETY: numbers only; a thread that has ended is not found.
         let code = unsafe { libc::syscall(libc::SYS_tgkill, self.process, self.thread, signal()) };
         Errno::result(code).map(drop).map_err(|errno| Error::system("tgkill", errno))
@@ -61,7 +61,7 @@ impl Sleeper {
 
 extern "C" fn doze(_signal: libc::c_int) {
     const SECOND: u64 = 1_000_000_000;
-    let (saved, length_ns) = (Errno::last_raw(), LENGTH_NS.load(Ordering::Acquire));
+    let (saved, length_ns) = (Errno::last_raw(), LENGTH_NS.load(Ordering::Relaxed));
     let part = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let mut left = libc::timespec { tv_sec: part(length_ns / SECOND), tv_nsec: part(length_ns % SECOND) };
     loop {

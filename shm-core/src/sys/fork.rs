@@ -105,12 +105,14 @@ static SHARED: Shared = Shared {
 
 impl Shared {
     fn lock(&self) {
+        // F2 (Acquire): pairs with F1.
         while self.lock.swap(true, Ordering::Acquire) {
             affinity::yield_now();
         }
     }
 
     fn unlock(&self) {
+        // F1 (Release): the entries and `fork` are as the next thread shall find them. Pairs with F2.
         self.lock.store(false, Ordering::Release);
     }
 
@@ -229,7 +231,7 @@ fn has_handlers() -> bool {
 
 /// Makes the word by which this process's children report.
 fn prepare() -> bool {
-    if !SHARED.done.load(Ordering::Acquire).is_null() {
+    if !SHARED.done.load(Ordering::Relaxed).is_null() {
         return true;
     }
     let (read_write, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
@@ -238,7 +240,8 @@ fn prepare() -> bool {
     if page == libc::MAP_FAILED {
         return false;
     }
-    let raced = SHARED.done.compare_exchange(ptr::null_mut(), page.cast(), Ordering::AcqRel, Ordering::Acquire);
+    // Nothing has been written to the page: the kernel's zero is seen by whoever sees where it is.
+    let raced = SHARED.done.compare_exchange(ptr::null_mut(), page.cast(), Ordering::Relaxed, Ordering::Relaxed);
     if raced.is_err() {
         // SAFETY: another thread's page is used; nobody knows of this one.
         unsafe { libc::munmap(page, page_bytes()) };
@@ -248,7 +251,7 @@ fn prepare() -> bool {
 
 fn done() -> Option<&'static AtomicU32> {
     // SAFETY: null, or the page of `prepare`, which is never unmapped and starts as a zero.
-    unsafe { SHARED.done.load(Ordering::Acquire).as_ref() }
+    unsafe { SHARED.done.load(Ordering::Relaxed).as_ref() }
 }
 
 /// In the parent, before each fork.
@@ -345,6 +348,7 @@ extern "C" fn in_parent() {
         && let Some(done) = done()
     {
         let give_up = super::clock::now_ns() + u64::try_from(PATIENCE.as_nanos()).unwrap_or(0);
+        // F4 (Acquire): pairs with F3.
         while done.load(Ordering::Acquire) == 0 && super::clock::now_ns() < give_up {
             match &line {
                 Some(line) if has_news(line) => break,
@@ -379,6 +383,7 @@ extern "C" fn in_child() {
         }
         SHARED.count.store(0, Ordering::Relaxed);
         if let Some(done) = done() {
+            // F3 (Release): the child has read what its parent may write again. Pairs with F4.
             done.store(1, Ordering::Release);
             futex::wake_all(done);
         }
@@ -388,7 +393,7 @@ extern "C" fn in_child() {
         }
     }
     // That word is the parent's: at forks of its own the child needs another.
-    SHARED.done.store(ptr::null_mut(), Ordering::Release);
+    SHARED.done.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// Gives the child pages of its own in place of `pages`, which are mapped from the file of `known`.

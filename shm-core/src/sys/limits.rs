@@ -106,7 +106,7 @@ impl Arena {
 
     /// Starts the count again. The first side calls it before it sets the second to work.
     pub fn reset(&self) {
-        self.word().store(0, Ordering::Release);
+        self.word().store(0, Ordering::Relaxed);
     }
 
     /// Passes one word to and fro, `rounds` times in each of `batches` batches, and gives the one-way
@@ -176,18 +176,19 @@ impl Arena {
 
 /// Gives the turn to the other side.
 fn pass(word: &AtomicU32, turn: u32, wait: Wait) {
-    // Release: what this side wrote before its turn ended is there when the other sees the turn.
+    // T1 (Release): what this side wrote before its turn ended is there when the other sees the turn. Pairs with T2.
     word.store(turn, Ordering::Release);
     if wait == Wait::Futex {
         futex::wake_all(word);
     }
 }
 
-/// Waits until it is turn `turn`. The load pairs with the store in [`pass`].
+/// Waits until it is turn `turn`.
 fn await_turn(word: &AtomicU32, turn: u32, wait: Wait) -> Result<()> {
     let mut steps = 0u32;
     let mut since = None;
     loop {
+        // T2 (Acquire): pairs with T1.
         let seen = word.load(Ordering::Acquire);
         if seen == turn {
             return Ok(());

@@ -44,10 +44,11 @@ impl Listener {
         // Where that is refused, programs that children start keep it.
         let _ = fcntl(socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
         let inode = inode(number)?;
+        // N2 (Acquire): pairs with N1: the inode is emptied before it is written again.
         let free =
-            |entry: &&Entry| entry.number.compare_exchange(NONE, number, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            |entry: &&Entry| entry.number.compare_exchange(NONE, number, Ordering::Acquire, Ordering::Relaxed).is_ok();
         let entry = LISTENERS.iter().find(free)?;
-        entry.inode.store(inode, Ordering::Release);
+        entry.inode.store(inode, Ordering::Relaxed);
         Some(Self(entry))
     }
 }
@@ -55,6 +56,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.0.inode.store(0, Ordering::Relaxed);
+        // N1 (Release): the place is empty. Pairs with N2.
         self.0.number.store(NONE, Ordering::Release);
     }
 }
@@ -96,8 +98,9 @@ fn inode(number: RawFd) -> Option<u64> {
 /// inherited, which are of no use to it. Makes system calls and atomic accesses only.
 pub extern "C" fn leave_to_parent() {
     for entry in &LISTENERS {
-        let number = entry.number.swap(NONE, Ordering::Acquire);
-        let is_there = number != NONE && inode(number) == Some(entry.inode.load(Ordering::Acquire));
+        // A child has one thread. A number and an inode that do not belong together are no listener's.
+        let number = entry.number.swap(NONE, Ordering::Relaxed);
+        let is_there = number != NONE && inode(number) == Some(entry.inode.load(Ordering::Relaxed));
         if is_there {
             replace(number);
         }
