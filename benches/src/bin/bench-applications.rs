@@ -69,21 +69,12 @@ fn main() -> ExitCode {
 }
 
 fn compare(args: &Args) -> Result<()> {
-    let own = std::env::current_exe()?;
-    let beside = own.parent().ok_or("this program is in no directory")?;
-    let release = args.release.clone().unwrap_or_else(|| beside.to_owned());
-    let absolute = |path: &PathBuf| fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()));
-    let places = Places {
-        han: release.join("han"),
-        programs: release.join("collbench"),
-        rivals: fs::canonicalize(&args.rivals).unwrap_or_else(|_| args.rivals.clone()),
-        testbed: absolute(&args.testbed)?,
-    };
-    if !places.programs.join("han-asp").exists() {
-        let release = release.display();
-        return Err(format!("{release} lacks collbench/han-asp: run `make collbench`, or give --release").into());
+    let places = Places::of(args.release.as_deref(), &args.rivals, &args.testbed)?;
+    let asp = places.programs.join("han-asp");
+    if !asp.exists() {
+        return Err(format!("{} is missing: run `make collbench`, or give --release", asp.display()).into());
     }
-    let data = absolute(&args.data)?;
+    let data = fs::canonicalize(&args.data).map_err(|error| format!("{}: {error}", args.data.display()))?;
     let start = Instant::now();
     let mut all = Vec::new();
     for round in 0..args.rounds {

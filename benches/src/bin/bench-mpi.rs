@@ -5,7 +5,6 @@
 //! and largest value. Only turns in the same state of the machine are compared, so collectives have turns of their own: short ones.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -91,17 +90,10 @@ fn main() -> ExitCode {
 }
 
 fn compare(args: &Args) -> Result<()> {
-    let own = std::env::current_exe()?;
-    let release = own.parent().ok_or("this program is in no directory")?;
-    let places = Places {
-        han: release.join("han"),
-        programs: release.join("collbench"),
-        rivals: fs::canonicalize(&args.rivals).unwrap_or_else(|_| args.rivals.clone()),
-        testbed: fs::canonicalize(&args.testbed)?,
-    };
-    let library = release.join("libhan_mpi.so");
+    let places = Places::of(None, &args.rivals, &args.testbed)?;
+    let library = places.han.with_file_name("libhan_mpi.so");
     if !library.exists() {
-        return Err(format!("there is no {}: run `make build`", library.display()).into());
+        return Err(format!("{} is missing: run `make build`", library.display()).into());
     }
     println!("# MPI programs with libhan_mpi.so, {}, {}", machine::date()?, machine::name());
     if args.nodes > 1 && testbed::has_groups() {

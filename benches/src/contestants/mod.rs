@@ -8,11 +8,13 @@
 
 mod nodes;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use nodes::over_nodes;
 
+use crate::Result;
 use crate::job::Task;
 use crate::network::Network;
 
@@ -125,6 +127,20 @@ pub struct Places {
     pub rivals: PathBuf,
     /// The script `benches/testbed`.
     pub testbed: PathBuf,
+}
+
+impl Places {
+    /// What was built is in the directory `release`, or in that of the running program.
+    ///
+    /// # Errors
+    /// Nobody knows where the running program is.
+    pub fn of(release: Option<&Path>, rivals: &Path, testbed: &Path) -> Result<Self> {
+        let own = std::env::current_exe()?;
+        let release = release.or(own.parent()).ok_or("this program is in no directory")?;
+        let absolute = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let (han, programs) = (release.join("han"), release.join("collbench"));
+        Ok(Self { han, programs, rivals: absolute(rivals), testbed: absolute(testbed) })
+    }
 }
 
 /// A program to run.

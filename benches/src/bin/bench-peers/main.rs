@@ -150,12 +150,12 @@ impl Args {
     }
 
     /// The file of this run, and what is in it already.
-    fn record(&self, release: &Path) -> Result<(PathBuf, Record)> {
+    fn record(&self, quick: &Path) -> Result<(PathBuf, Record)> {
         if let Some(file) = &self.resume {
             return Ok((file.clone(), Record::load(file)?));
         }
         let machine = machine::name();
-        let kept = || if self.quick { release.join("measurements") } else { PathBuf::from("benches/baselines") };
+        let kept = || if self.quick { quick.to_owned() } else { PathBuf::from("benches/baselines") };
         let directory = self.save.clone().unwrap_or_else(kept).join(machine::slug(&machine));
         fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
         let date = machine::date()?;
@@ -179,21 +179,14 @@ fn main() -> ExitCode {
 }
 
 fn compare(args: &Args) -> Result<()> {
-    let own = std::env::current_exe()?;
-    let beside = own.parent().ok_or("this program is in no directory")?;
-    let release = args.release.clone().unwrap_or_else(|| beside.to_owned());
-    let places = Places {
-        han: release.join("han"),
-        programs: release.join("collbench"),
-        rivals: fs::canonicalize(&args.rivals).unwrap_or_else(|_| args.rivals.clone()),
-        testbed: fs::canonicalize(&args.testbed).unwrap_or_else(|_| args.testbed.clone()),
-    };
-    if !places.han.exists() || !places.programs.join("han").exists() {
-        let release = release.display();
-        return Err(format!("{release} lacks han or collbench/han: run `make collbench`, or give --release").into());
+    let places = Places::of(args.release.as_deref(), &args.rivals, &args.testbed)?;
+    for program in [places.han.clone(), places.programs.join("han")] {
+        if !program.exists() {
+            return Err(format!("{} is missing: run `make collbench`, or give --release", program.display()).into());
+        }
     }
     let contestants = args.contestants(&places);
-    let (file, record) = args.record(&release)?;
+    let (file, record) = args.record(&places.han.with_file_name("measurements"))?;
     let mut run = Run::new(args, places, contestants, file.clone(), record);
     run.measure()?;
     let page = report::write(&run.record, &file)?;

@@ -83,15 +83,11 @@ fn main() -> ExitCode {
 
 /// Whether everything was the same.
 fn check(args: &Args) -> Result<bool> {
-    let own = std::env::current_exe()?;
-    let release = args.release.as_deref().or(own.parent()).ok_or("this program is in no directory")?;
-    let library = existing(&args.library.clone().unwrap_or_else(|| release.join("libhan_mpi.so")))?;
-    let places = Places {
-        han: existing(&release.join("han"))?,
-        programs: release.join("mpi-programs"),
-        rivals: fs::canonicalize(&args.rivals).unwrap_or_else(|_| args.rivals.clone()),
-        testbed: existing(&args.testbed)?,
-    };
+    let mut places = Places::of(args.release.as_deref(), &args.rivals, &args.testbed)?;
+    places.han = existing(&places.han)?;
+    places.programs = places.han.with_file_name("mpi-programs");
+    let library = places.han.with_file_name("libhan_mpi.so");
+    let library = existing(args.library.as_ref().unwrap_or(&library))?;
     let programs = build::programs(&existing(&args.sources)?, &args.programs)?;
     let mpis = build::installed(&places.rivals, &args.mpis)?;
     let network = Network { nodes: args.nodes.into(), rate: "0".parse()? };
