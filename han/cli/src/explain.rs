@@ -15,7 +15,7 @@ use shm_core::{Circumstances, Explanation, Question, explain};
 
 use crate::bench::{Memory, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
 use crate::info::{tell_misspelled, trial};
-use crate::output::stdout;
+use crate::output::{counted, stdout};
 use crate::whole::{MOST_RANKS, within};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -152,11 +152,12 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
         return Ok(ExitCode::SUCCESS);
     }
     let coll = args.collective;
+    let (ranks, nodes) = (counted(ranks, "rank"), counted(nodes, "node"));
     let how = match choice.form {
         Form::Flat => "all over the network",
         Form::Hierarchical => "on both levels",
     };
-    writeln!(out, "{coll} of {bytes} bytes by {ranks} ranks on {nodes} nodes, {how}: {choice}")?;
+    writeln!(out, "{coll} of {bytes} bytes by {ranks} on {nodes}, {how}: {choice}")?;
     for point in points {
         let change = if point.change.starts_with("HAN_") { "" } else { "HAN_SET=" };
         writeln!(out, "  {} is {}: {} ({change}{}=...)", point.what, point.value, point.because, point.change)?;

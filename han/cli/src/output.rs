@@ -42,6 +42,11 @@ pub(crate) fn is_reader_left(error: &(dyn Error + 'static)) -> bool {
     error.is::<ReaderLeft>() || inner.is_some_and(<dyn Error + Send + Sync>::is::<ReaderLeft>)
 }
 
+/// `1 rank`, `2 ranks`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Writes the file that a user has named; what is left of one that could not be written is removed.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), String> {
     let written = File::create(path).and_then(|mut file| {

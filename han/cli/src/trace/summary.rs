@@ -9,7 +9,7 @@ use super::Result;
 use super::file::Traced;
 use super::spans::{Span, Window, busy_us};
 use crate::bench::stats::{bytes_text, median, time_text};
-use crate::output::stdout;
+use crate::output::{counted, stdout};
 
 /// Most rows of the table of calls.
 const MOST_CALLS: usize = 30;
@@ -23,7 +23,8 @@ pub(super) fn print(traced: &Traced, spans: &[Span<'_>], window: &Window, all: W
     let Traced { job, size, ranks, remarks, .. } = traced;
     let nodes = ranks.iter().map(|rank| rank.node).max().map_or(0, |last| last + 1);
     let (length, dropped) = (time_text(all.length_us()), ranks.iter().map(|rank| rank.dropped).sum::<u64>());
-    writeln!(out, "job {job}: {size} ranks on {nodes} nodes, {length} us, {} spans", all_spans(traced))?;
+    let (all_ranks, nodes) = (counted(*size, "rank"), counted(nodes, "node"));
+    writeln!(out, "job {job}: {all_ranks} on {nodes}, {length} us, {} spans", all_spans(traced))?;
     if dropped > 0 {
         writeln!(out, "{dropped} older spans were dropped: HAN_SET=trace_spans=N keeps more")?;
     }

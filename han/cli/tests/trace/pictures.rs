@@ -32,7 +32,7 @@ fn a_recorded_job_is_drawn() {
     let picture = folder.path().join("picture.svg");
     let words = [file.to_str().unwrap(), "--svg", picture.to_str().unwrap()];
     let text = han_trace(&words).unwrap();
-    for part in ["2 ranks on 1 nodes", "| allreduce | 8000", "| bcast ", "last rank late"] {
+    for part in ["2 ranks on 1 node,", "| allreduce | 8000", "| bcast ", "last rank late"] {
         assert!(text.contains(part), "{part:?} in {text}");
     }
     let traced = Traced::read(&file);
