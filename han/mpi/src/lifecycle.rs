@@ -94,6 +94,7 @@ fn start(abi: Abi) {
     };
     if world.size == 1 {
         if Part::own() != Part::Off {
+            tell_of_launcher();
             report::none("one rank has nobody to communicate with");
         }
         return;
@@ -114,6 +115,17 @@ fn start(abi: Abi) {
             ENDS_WITH_SELF.store(end_with(own), Ordering::Relaxed);
         }
         Err(why) => leave(&why),
+    }
+}
+
+/// Says so if this process is one of several for its launcher, which its MPI has not understood.
+fn tell_of_launcher() {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<usize>().ok());
+    if let (Some(0), Some(size @ 2..)) = (number("PMI_RANK"), number("PMI_SIZE")) {
+        say(&format!(
+            "libhan_mpi: {size} processes were started, and each is alone in its MPI_COMM_WORLD: this MPI does not \
+             understand their launcher's PMI; use the MPI's own mpirun or mpiexec"
+        ));
     }
 }
 

@@ -6,6 +6,7 @@
 mod nonlocal;
 mod program;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use program::{Report, Run, compile};
@@ -215,6 +216,16 @@ fn where_there_is_no_report_a_line_says_so() {
     assert!(text.contains("no report: a program of MPI sessions alone"), "{text}");
     let text = Run::of(&program, 1).argument("then").with("HAN_MPI_REPORT", "1").passes().text;
     assert!(text.contains("no report: one rank") && !text.contains("sessions alone"), "{text}");
+}
+
+#[test]
+fn ranks_whose_mpi_does_not_understand_the_launcher_are_told() {
+    let program = compile("collectives.c", &[]);
+    let script = program.with_extension("sh");
+    std::fs::write(&script, format!("#!/bin/sh\nunset PMI_FD\nPMI_SIZE=4 exec {}\n", program.display())).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = Run::of(&script, 1).passes().text;
+    assert!(text.contains("4 processes were started, and each is alone in its MPI_COMM_WORLD"), "{text}");
 }
 
 #[test]
