@@ -2,9 +2,12 @@
 //!
 //! Providers over TCP end the messages of a closed connection at best: a receive that has not begun to arrive, and
 //! with some of them a send, stays under way for ever, and new sends are busy for ever. Their endpoints listen on a
-//! port of the kernel's, though. So when nothing has come from an awaited peer for a while, a helper connects there, and
-//! closes at once: the kernel of a host with a living endpoint accepts without the peer's help, that of a host whose endpoint
-//! is gone refuses, and a host that is out of reach does not answer.
+//! port of the kernel's, though. So when nothing has come from an awaited peer for a while, a helper connects there: the
+//! kernel of a host with a living endpoint accepts without the peer's help, that of a host whose endpoint is gone refuses,
+//! and a host that is out of reach does not answer. The connection is kept until something comes from the peer. It is
+//! lost when the endpoint goes, and the kernels ask each other over it whether the hosts are in reach. One for each question
+//! would wait at the peer's port until the peer itself looks there, which may be in an hour; when there is no room for
+//! more, its kernel does not answer either.
 //!
 //! A peer that refuses may have left in order, and its last message not be read yet. So it is asked twice, with polls
 //! that read what came between, and only one that something is still awaited from is given up.
@@ -14,8 +17,13 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{setsockopt, sockopt};
+
 /// How long a host may take to answer.
-const ANSWER: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// A port at which nobody listens: a host that is in reach refuses.
+const NOBODYS_PORT: u16 = 1;
 
 /// Looks at who is quiet in each interval.
 const LOOKS: u32 = 4;
@@ -23,22 +31,30 @@ const LOOKS: u32 = 4;
 /// Polls that find nothing for less are of a rank that has better to do than to look.
 const A_MOMENT: Duration = Duration::from_micros(100);
 
-/// Where peers listen, and which one is being asked.
+/// What is known of the peers, and which one is being asked.
 pub(super) struct Watch {
-    addresses: Vec<SocketAddr>,
-    /// Something has come from a peer since the last look.
-    heard: Vec<bool>,
-    /// Looks in a row, up to [`LOOKS`], at which a peer was awaited and nothing had come from it. What comes from others
-    /// says nothing about it: those that wait for this rank ask it again and again.
-    quiet: Vec<u32>,
+    peers: Vec<Peer>,
     looked: Option<Instant>,
     interval: Duration,
-    asked: Option<(usize, JoinHandle<io::Result<()>>)>,
-    last: Option<Instant>,
-    /// The peer that refused when it was asked last.
-    suspect: Option<usize>,
+    /// The connection to a peer, or none if its kernel has no room for one.
+    asked: Option<(usize, JoinHandle<io::Result<Option<TcpStream>>>)>,
     /// The peer to begin with next time.
     cursor: usize,
+}
+
+struct Peer {
+    /// Where it listens.
+    address: SocketAddr,
+    /// Something has come from it since the last look.
+    heard: bool,
+    /// Looks in a row, up to [`LOOKS`], at which it was awaited and nothing had come from it. What comes from others says
+    /// nothing about it: those that wait for this rank ask it again and again.
+    quiet: u32,
+    /// What its kernel has accepted.
+    line: Option<TcpStream>,
+    asked: Option<Instant>,
+    /// It has refused when it was asked last.
+    is_suspect: bool,
 }
 
 /// Providers whose endpoints listen for TCP connections at their address.
@@ -48,15 +64,16 @@ pub(super) fn listens(provider: &str) -> bool {
 
 impl Watch {
     pub(super) fn new(addresses: Vec<SocketAddr>, interval: Duration) -> Self {
-        let (heard, quiet) = (vec![false; addresses.len()], vec![0; addresses.len()]);
-        Self { addresses, heard, quiet, looked: None, interval, asked: None, last: None, suspect: None, cursor: 0 }
+        let peer = |address| Peer { address, heard: false, quiet: 0, line: None, asked: None, is_suspect: false };
+        let peers = addresses.into_iter().map(peer).collect();
+        Self { peers, looked: None, interval, asked: None, cursor: 0 }
     }
 
     /// A message has come from a peer.
     #[inline]
     pub(super) fn heard(&mut self, peer: usize) {
-        if let Some(heard) = self.heard.get_mut(peer) {
-            *heard = true;
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.heard = true;
         }
     }
 
@@ -67,62 +84,106 @@ impl Watch {
         idle: Duration,
         awaited: impl Iterator<Item = usize> + Clone,
     ) -> Option<(usize, String)> {
-        if let Some((peer, helper)) = self.asked.take_if(|(_, helper)| helper.is_finished()) {
+        if let Some((number, helper)) = self.asked.take_if(|(_, helper)| helper.is_finished()) {
             // A helper that could not work says nothing about the peer.
-            let error = helper.join().ok().and_then(Result::err);
-            let suspected = self.suspect.take();
-            if let Some(error) = error
-                && let Some(reason) = reason(&error)
-                && awaited.clone().any(|awaited| awaited == peer)
-            {
-                if suspected == Some(peer) || error.kind() != ErrorKind::ConnectionRefused {
-                    return Some((peer, format!("{reason} at {}", self.addresses[peer])));
+            let answer = helper.join().unwrap_or(Ok(None));
+            let peer = &mut self.peers[number];
+            let was_suspect = std::mem::take(&mut peer.is_suspect);
+            if awaited.clone().any(|awaited| awaited == number) {
+                peer.asked = Some(Instant::now());
+                match answer {
+                    Ok(line) => peer.line = line,
+                    Err(error) if error.kind() == ErrorKind::ConnectionRefused && !was_suspect => {
+                        (peer.is_suspect, self.cursor) = (true, number);
+                    }
+                    Err(error) => return Some((number, peer.reason(&error)?)),
                 }
-                (self.suspect, self.cursor, self.last) = (Some(peer), peer, Some(Instant::now()));
             }
         }
         if idle < A_MOMENT || self.looked.is_some_and(|looked| looked.elapsed() < self.interval / LOOKS) {
             return None;
         }
-        self.look(awaited.clone());
-        if self.asked.is_some() || self.last.is_some_and(|last| last.elapsed() < self.interval) {
+        if let Some(gone) = self.look(awaited.clone()) {
+            return Some(gone);
+        }
+        if self.asked.is_some() {
             return None;
         }
         // The next one from the cursor on, or the lowest.
-        let distance = |peer: &usize| (peer + self.addresses.len() - self.cursor) % self.addresses.len();
-        let is_quiet = |peer: &usize| self.quiet.get(*peer).is_some_and(|looks| *looks == LOOKS);
-        let peer = awaited.filter(is_quiet).min_by_key(distance)?;
-        self.last = Some(Instant::now());
-        self.cursor = (peer + 1) % self.addresses.len();
-        let address = self.addresses[peer];
-        let helper = thread::Builder::new().name("han-peer-alive".to_owned());
-        let helper = helper.spawn(move || TcpStream::connect_timeout(&address, ANSWER).map(drop));
-        self.asked = helper.ok().map(|helper| (peer, helper));
+        let distance = |number: &usize| (number + self.peers.len() - self.cursor) % self.peers.len();
+        let to_be_asked =
+            |number: &usize| self.peers.get(*number).is_some_and(|peer| peer.is_to_be_asked(self.interval));
+        let number = awaited.filter(to_be_asked).min_by_key(distance)?;
+        self.cursor = (number + 1) % self.peers.len();
+        let address = self.peers[number].address;
+        let helper = thread::Builder::new().name("han-peer-alive".to_owned()).spawn(move || connect(address));
+        self.asked = helper.ok().map(|helper| (number, helper));
         None
     }
 
-    /// Notes who is awaited and quiet.
-    fn look(&mut self, awaited: impl Iterator<Item = usize>) {
+    /// Notes who is awaited and quiet; the first whose host is out of reach.
+    fn look(&mut self, awaited: impl Iterator<Item = usize>) -> Option<(usize, String)> {
         self.looked = Some(Instant::now());
-        let mut is_awaited = vec![false; self.addresses.len()];
+        let mut is_awaited = vec![false; self.peers.len()];
         awaited.for_each(|peer| is_awaited.get_mut(peer).into_iter().for_each(|is_awaited| *is_awaited = true));
-        for ((heard, quiet), is_awaited) in self.heard.iter_mut().zip(&mut self.quiet).zip(is_awaited) {
-            let is_quiet = is_awaited && !std::mem::take(heard);
-            *quiet = if is_quiet { (*quiet + 1).min(LOOKS) } else { 0 };
+        let mut gone = None;
+        for (number, (peer, is_awaited)) in self.peers.iter_mut().zip(is_awaited).enumerate() {
+            if !is_awaited || std::mem::take(&mut peer.heard) {
+                (peer.quiet, peer.line, peer.is_suspect) = (0, None, false);
+            } else {
+                peer.quiet = (peer.quiet + 1).min(LOOKS);
+                gone = gone.or(peer.listen().map(|why| (number, why)));
+            }
         }
+        gone
     }
 }
 
-/// What an error says about the peer, if it does.
-fn reason(error: &io::Error) -> Option<&'static str> {
-    match error.kind() {
-        ErrorKind::ConnectionRefused => Some("nobody listens any more"),
-        ErrorKind::TimedOut => Some("its host does not answer"),
-        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown => {
-            Some("there is no way to its host any more")
-        }
-        _ => None,
+impl Peer {
+    fn is_to_be_asked(&self, interval: Duration) -> bool {
+        self.quiet == LOOKS && self.line.is_none() && self.asked.is_none_or(|asked| asked.elapsed() >= interval)
     }
+
+    /// Gives up a connection that is lost; why the host is out of reach if that is the cause.
+    fn listen(&mut self) -> Option<String> {
+        let error = self.line.as_ref()?.peek(&mut [0]).err();
+        if error.as_ref().is_none_or(|error| error.kind() != ErrorKind::WouldBlock) {
+            self.line = None;
+        }
+        self.reason(&error?)
+    }
+
+    /// What an error says about the peer, if it does.
+    fn reason(&self, error: &io::Error) -> Option<String> {
+        let reason = match error.kind() {
+            ErrorKind::ConnectionRefused => "nobody listens any more",
+            ErrorKind::TimedOut => "its host does not answer",
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown => {
+                "there is no way to its host any more"
+            }
+            _ => return None,
+        };
+        Some(format!("{reason} at {}", self.address))
+    }
+}
+
+/// Connects to a peer. None if its host is in reach and does not answer at this port: too many wait there already.
+fn connect(address: SocketAddr) -> io::Result<Option<TcpStream>> {
+    let line = match TcpStream::connect_timeout(&address, ANSWER) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => {
+            let host = TcpStream::connect_timeout(&SocketAddr::new(address.ip(), NOBODYS_PORT), ANSWER);
+            let is_in_reach = host.map_or_else(|error| error.kind() == ErrorKind::ConnectionRefused, |_| true);
+            return if is_in_reach { Ok(None) } else { Err(error) };
+        }
+        outcome => outcome?,
+    };
+    // A host that does not answer for three seconds is out of reach.
+    line.set_nonblocking(true)?;
+    setsockopt(&line, sockopt::TcpKeepIdle, &1)?;
+    setsockopt(&line, sockopt::TcpKeepInterval, &1)?;
+    setsockopt(&line, sockopt::TcpKeepCount, &3)?;
+    setsockopt(&line, sockopt::KeepAlive, &true)?;
+    Ok(Some(line))
 }
 
 /// The port and address in a `sockaddr_in` or `sockaddr_in6`.
@@ -135,10 +196,13 @@ pub(super) fn listening_at(ip: Option<IpAddr>, name: &[u8]) -> Option<SocketAddr
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, socket};
 
     use super::*;
 
-    /// Asks a peer, and hears what came of it when something is awaited from `awaited`.
+    /// Asks a peer that has no line, and hears what came of it when something is awaited from `awaited`.
     fn ask(watch: &mut Watch, peer: usize, awaited: usize) -> Option<(usize, String)> {
         grow_quiet(watch, peer, LOOKS);
         while !watch.asked.as_ref().unwrap().1.is_finished() {
@@ -150,7 +214,8 @@ mod tests {
     /// Looks as many times at a peer that is awaited and quiet.
     fn grow_quiet(watch: &mut Watch, peer: usize, looks: u32) {
         for _ in 0..looks {
-            (watch.last, watch.looked) = (None, None);
+            watch.looked = None;
+            watch.peers.iter_mut().for_each(|peer| peer.asked = None);
             assert_eq!(watch.tick(A_MOMENT, [peer].into_iter()), None);
         }
     }
@@ -160,13 +225,28 @@ mod tests {
         let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let addresses = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
         let mut watch = Watch::new(addresses, Duration::from_secs(1));
-        for peer in [0, 1, 0, 1] {
+        for peer in [0, 1] {
             assert_eq!(ask(&mut watch, peer, peer), None);
+            grow_quiet(&mut watch, peer, 2 * LOOKS);
+            assert!(watch.peers[peer].line.is_some() && watch.asked.is_none(), "it is asked once");
         }
         drop(listeners);
         assert_eq!(ask(&mut watch, 1, 1), None);
         let (peer, reason) = ask(&mut watch, 1, 1).unwrap();
         assert!(peer == 1 && reason.contains("nobody listens"), "{reason}");
+    }
+
+    #[test]
+    fn a_port_with_no_room_is_that_of_a_living_host() {
+        let listener = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+        bind(listener.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let listener = TcpListener::from(listener);
+        let mut watch = Watch::new(vec![listener.local_addr().unwrap()], Duration::from_secs(1));
+        let waiting: Vec<_> = (0..3).map_while(|_| connect(watch.peers[0].address).unwrap()).collect();
+        assert!(waiting.len() < 3, "there is room for one or two");
+        assert_eq!(ask(&mut watch, 0, 0), None);
+        assert!(watch.peers[0].line.is_none() && !watch.peers[0].is_suspect);
     }
 
     #[test]
