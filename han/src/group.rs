@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use net_fabric::engine::MAX_COMMUNICATORS;
 use net_fabric::{FabricComm, Link};
 use reduce_kernels::{Operator, Purpose};
 use shm_core::exchange::{Exchange, ExchangeError};
@@ -141,7 +142,7 @@ pub(crate) fn together(exchange: &mut dyn Exchange, context: &Inner) -> Result<C
     let members: Vec<usize> = (0..exchange.size()).collect();
     let numbers = nodes::numbers(&nodes_of(exchange, &members, context));
     let mut first_id = context.next_id.get();
-    loop {
+    for _ in 0..MAX_COMMUNICATORS {
         // The first that no member has used, and then whether that is so still: an exchange may take as long as other
         // communicators that are being made.
         let words = gather(exchange, &first_id.to_le_bytes())?;
@@ -158,6 +159,7 @@ pub(crate) fn together(exchange: &mut dyn Exchange, context: &Inner) -> Result<C
         }
         first_id = context.next_id.get().max(agreed.wrapping_add(1));
     }
+    Err(too_many(numbers))
 }
 
 /// Makes a communicator of `members` of `whole`; `None` if there are none. Collective over `whole`, whose ranks may have
@@ -214,15 +216,28 @@ fn free_numbers(within: &mut Within<'_>, from: u32, numbers: u32) -> Result<u32>
     if within.context.network.is_none() || matches!(within.parent, Carrier::Node(_)) {
         return Ok(from);
     }
-    let mut first = from;
-    loop {
-        let mut taken = [u8::from(has_numbers(first, numbers, within.context))];
-        within.combine(Call::allreduce_in_place(&mut taken, Operator::Max.into()))?;
-        if taken[0] == 0 {
-            return Ok(first);
-        }
-        first = first.wrapping_add(1);
+    // The next few are free, as a rule; else all say which they have.
+    let mut taken = [u8::from(has_numbers(from, numbers, within.context))];
+    within.combine(Call::allreduce_in_place(&mut taken, Operator::Max.into()))?;
+    if taken[0] == 0 {
+        return Ok(from);
     }
+    let mut taken: Vec<u8> =
+        (0..MAX_COMMUNICATORS).map(|id| u8::from(has_numbers(id.into(), 1, within.context))).collect();
+    within.combine(Call::allreduce_in_place(&mut taken, Operator::Max.into()))?;
+    let is_free = |id: u32| taken[usize::from(Link::number_of(id))] == 0;
+    let firsts = (0..u32::from(MAX_COMMUNICATORS)).map(|step| from.wrapping_add(step));
+    let mut fitting = firsts.filter(|&first| (0..numbers).all(|place| is_free(first.wrapping_add(place))));
+    fitting.next().ok_or_else(|| too_many(numbers))
+}
+
+/// No `numbers` successive ones are left.
+fn too_many(numbers: u32) -> Error {
+    let text = format!(
+        "too many communicators over nodes: messages have {MAX_COMMUNICATORS} numbers for them, and no {numbers} in a row \
+         are left; free some"
+    );
+    Error::Node(shm_core::Error::InvalidArgument(text))
 }
 
 /// Whether a communicator of this rank has one of the numbers for messages of `numbers` successive ids from `first` on.

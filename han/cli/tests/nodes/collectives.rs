@@ -43,6 +43,11 @@ fn any_number_of_operations_may_be_under_way() {
 }
 
 #[test]
+fn there_are_so_many_communicators_and_no_more() {
+    check("too-many", ["2", "2"], None, "");
+}
+
+#[test]
 fn so_they_do_whatever_is_set() {
     for set in [
         "inter_algorithm=ring,inter_policy=wait_all",

@@ -178,6 +178,25 @@ pub(crate) fn very_many() -> Result<()> {
     context.finalize()
 }
 
+/// The role: communicators until there are no numbers for more, and one in the place of one that was freed.
+pub(crate) fn too_many() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let mut all = Vec::new();
+    let refused = loop {
+        match world.dup() {
+            Ok(more) => all.push(more),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(refused.contains("too many communicators over nodes: messages have 32768 numbers"), "{refused}");
+    assert!(all.len() > 8000, "{}", all.len());
+    drop(all.swap_remove(77));
+    world.dup()?.barrier()?;
+    println!("rank {} has checked everything on {} nodes", world.rank(), context.node_count());
+    context.finalize()
+}
+
 /// Memory of the node's own kind works as any other.
 fn shared_memory(comm: &Communicator) -> Result<()> {
     let mut block = comm.alloc::<i64>(9000)?;

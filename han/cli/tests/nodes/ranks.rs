@@ -34,6 +34,7 @@ fn play_a_role() {
         ["short-model"] => crate::model::rank(&[7, 1025]),
         ["in-order"] => crate::model::in_order(),
         ["very-many"] => crate::model::very_many(),
+        ["too-many"] => crate::model::too_many(),
         ["counted"] => crate::counted::rank(),
         ["stream"] => crate::faults::stream(),
         ["late"] => crate::faults::late(),
