@@ -105,10 +105,13 @@ impl Tuning {
         text::parse(text)
     }
 
-    /// Puts what was measured for a shape in the place of what was known for it.
-    pub fn put(&mut self, measured: Measured) {
+    /// Puts what was measured for a shape in the place of what was known for it and these collectives.
+    pub fn put(&mut self, mut measured: Measured) {
         let key = |of: &Measured| (of.nodes, of.ranks_per_node, of.provider.clone());
-        self.shapes.retain(|known| key(known) != key(&measured));
+        let known: Vec<_> = self.shapes.extract_if(.., |known| key(known) == key(&measured)).collect();
+        let mut others: Vec<_> = known.into_iter().flat_map(|known| known.points).collect();
+        others.retain(|other| measured.points.iter().all(|point| point.collective != other.collective));
+        measured.points.append(&mut others);
         self.shapes.push(measured);
         self.shapes.sort_by_key(key);
     }

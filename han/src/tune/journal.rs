@@ -102,7 +102,11 @@ fn read(line: &str) -> Option<(String, Entry)> {
     let (key, rest) = line.split_once(" = ")?;
     let (spent, values) = rest.split_once(" s:")?;
     let numbers = |leader: &str| leader.split_whitespace().map(|us| us.parse().ok()).collect::<Option<Vec<f64>>>();
-    let us = values.split(';').map(numbers).collect::<Option<_>>()?;
+    let us: Vec<Vec<f64>> = values.split(';').map(numbers).collect::<Option<_>>()?;
+    let are_times = |leader: &Vec<f64>| !leader.is_empty() && leader.iter().all(|us| us.is_finite() && *us >= 0.0);
+    if !us.iter().all(are_times) {
+        return None;
+    }
     Some((key.to_owned(), Entry { us, spent_s: spent.parse().ok()? }))
 }
 
@@ -147,6 +151,8 @@ mod tests {
         let other = Journal::new("2 nodes, --min 8, --quick true")
             .resume(&Journal::new("2 nodes, --min 4, --quick true").head());
         assert_eq!(other.unwrap_err(), "is of another search: it has --min 4, this one --min 8");
-        assert!(resume(&(Journal::new("2 x 2").head() + "a = b\n")).contains("line 3: not understood"));
+        for line in ["a = b", "a = 1 s:", "a = 1 s: nan", "a = 1 s: 2 ; -3", "a = 1 s: 2 ;"] {
+            assert!(resume(&format!("{}{line}\n", Journal::new("2 x 2").head())).contains("line 3: not understood"));
+        }
     }
 }

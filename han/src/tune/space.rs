@@ -88,11 +88,13 @@ impl Space {
             std::iter::successors(Some(from), move |bytes| bytes.checked_mul(1 << shift))
                 .take_while(move |&bytes| bytes <= to)
         };
+        let mut distinct: Vec<Collective> = Vec::new();
+        collectives.iter().for_each(|one| distinct.extend((!distinct.contains(one)).then_some(one)));
         let (first, last, shift) = if is_quick { (32 << 10, 512 << 10, 2) } else { (16 << 10, 2 << 20, 1) };
         Self {
             nodes,
             ranks_per_node,
-            collectives: collectives.to_vec(),
+            collectives: distinct,
             sizes: powers(min.next_multiple_of(ELEMENT_BYTES), max.max(min), 1).collect(),
             segments: powers(first, last, shift).collect(),
             pieces: if is_quick { Vec::new() } else { vec![64 << 10] },
@@ -273,6 +275,12 @@ mod tests {
 
     fn space(nodes: usize, ranks_per_node: usize, is_quick: bool) -> Space {
         Space::new((nodes, ranks_per_node), &Collective::ALL, (4, 16 << 20), is_quick)
+    }
+
+    #[test]
+    fn a_collective_that_is_named_twice_is_searched_once() {
+        let twice = Space::new((2, 2), &[Collective::Bcast, Collective::Bcast], (4, 8), true);
+        assert_eq!(twice.cases().count(), 2);
     }
 
     #[test]

@@ -168,7 +168,13 @@ allreduce = [
         let again = Measured { method: "exhaustive".to_owned(), ..tuning.shapes[0].clone() };
         tuning.put(other.clone());
         tuning.put(again.clone());
-        assert_eq!(tuning.shapes, [other, again]);
+        assert_eq!(tuning.shapes, [other, again.clone()]);
+        // What was not searched stays.
+        let last = again.points.last().unwrap();
+        tuning.put(Measured { points: vec![last.clone()], ..again.clone() });
+        let others = again.points.iter().filter(|point| point.collective != last.collective);
+        assert!(others.clone().count() > 0);
+        assert!(tuning.shapes[1].points.iter().eq([last].into_iter().chain(others)));
     }
 
     #[test]

@@ -32,7 +32,9 @@ use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::unistd::Pid;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
 use placement::Bind;
 
 use crate::whole::{MOST_RANKS, within};
@@ -65,6 +67,9 @@ pub(crate) struct Args {
     /// This process is the supervisor of the `han run` with this process id
     #[arg(long, value_name = "PID", hide = true)]
     supervised: Option<i32>,
+    /// End the job when the process with this id, which has started this one, does
+    #[arg(long, value_name = "PID", hide = true)]
+    with_parent: Option<i32>,
     /// Program and its arguments
     #[arg(value_name = "PROG", required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -94,6 +99,11 @@ pub(crate) fn main(args: Args) -> ExitCode {
     if args.nodes > args.ranks {
         say(&format!("{} nodes need at least as many ranks, but -n is {}", args.nodes, args.ranks));
         return ExitCode::from(2);
+    }
+    if let Some(parent) = args.with_parent
+        && (set_pdeathsig(Signal::SIGTERM).is_err() || getppid().as_raw() != parent)
+    {
+        return ExitCode::FAILURE;
     }
     let result = match args.supervised {
         Some(front) => supervisor::main(&args, Pid::from_raw(front)),

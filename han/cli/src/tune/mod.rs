@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use han::Collective;
-use han::tune::Method;
+use han::tune::{Method, Space};
 
 use crate::bench::stats::parse_bytes;
 use crate::bench::{Memory, with_settings};
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// than 5 % slower somewhere
     #[arg(long, conflicts_with_all = ["method", "compare", "resume"])]
     against_flat: bool,
-    /// The tuning file; what it has for other shapes of jobs stays
+    /// The tuning file; what it has for other shapes of jobs, and for other collectives, stays
     #[arg(long, value_name = "FILE", default_value = "han-tuning.toml")]
     out: PathBuf,
     /// Go on with a search that was interrupted
@@ -83,7 +83,7 @@ pub(crate) struct HowArgs {
     /// Where the buffers lie
     #[arg(long, value_enum, default_value_t = Memory::Private)]
     pub(crate) alloc: Memory,
-    /// How long one measurement lasts, about; each is made several times
+    /// How long one measurement lasts, about, but at most 50 operations; each is made several times
     #[arg(long, value_name = "MS", default_value_t = 5, value_parser = within(1..=60_000_u64))]
     pub(crate) ms: u64,
     /// Configuration of the library that is not tuned, as in HAN_SET; may be given several times
@@ -102,6 +102,13 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let max = args.max.unwrap_or(if args.quick { LONGEST.1 } else { LONGEST.0 });
     if args.min > max {
         return Err(format!("--min {} is more than --max {max}", args.min).into());
+    }
+    if Space::new((2, 2), &args.collectives, (args.min, max), args.quick).cases().next().is_none() {
+        return Err(format!(
+            "--min {}, --max {max}: nothing to measure: the shortest length is --min in whole elements of 4 bytes",
+            args.min
+        )
+        .into());
     }
     if args.job.how.worker {
         return ranks::work(args, (args.min, max));
@@ -133,7 +140,8 @@ pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs) -> Result<ExitCo
         use std::os::unix::process::CommandExt;
         return Err(command.args(own).exec().into());
     }
-    command.args(["run", "-n", &ranks.to_string(), "--nodes", &nodes.to_string()]);
+    let parent = std::process::id().to_string();
+    command.args(["run", "--with-parent", &parent, "-n", &ranks.to_string(), "--nodes", &nodes.to_string()]);
     if let Some(prefix) = &how.node_exec {
         command.args(["--node-exec", prefix]);
     }

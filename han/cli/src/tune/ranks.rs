@@ -43,14 +43,17 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
     let mut bench = Worker::new(world, &args.job.how, space.sizes.last().copied().unwrap_or(0), &space.segments)?;
     let names: Vec<&str> = args.collectives.iter().map(|collective| collective.name()).collect();
     let title = format!(
-        "{nodes} nodes, {} ranks on each, provider {provider}, --collectives {}, --min {}, --max {}, --quick {}, --alloc {}, HAN_SET={}",
+        "{nodes} nodes, {} ranks on each, provider {provider}, --collectives {}, --min {}, --max {}, --quick {}, --alloc {}, --ms {}, --node-exec {}, HAN_SET={}, {}",
         space.ranks_per_node,
         names.join(","),
         bounds.0,
         bounds.1,
         args.quick,
         args.job.how.alloc.name(),
-        std::env::var("HAN_SET").unwrap_or_default()
+        args.job.how.ms,
+        args.job.how.node_exec.as_deref().unwrap_or_default(),
+        std::env::var("HAN_SET").unwrap_or_default(),
+        file::machine()
     );
     if args.against_flat {
         let slower = against_flat(&mut bench, &space)?;
@@ -195,7 +198,7 @@ impl<'a> Worker<'a> {
 
     /// Keeps what is measured at `path`, and takes what is there if the search `resumes`.
     fn keep(&mut self, title: &str, path: PathBuf, resumes: bool) -> Result<()> {
-        self.journal = Journal::new(title);
+        self.journal = Journal::new(&String::from_utf8_lossy(&self.as_rank_0_has_it(title.as_bytes())?));
         let mut text = String::new();
         let read = if resumes && self.world.rank() == 0 && path.exists() {
             read_text(&path).map(|known| text = known).map_err(|e| format!("{}: {e}", path.display()).into())

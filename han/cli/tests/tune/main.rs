@@ -8,12 +8,15 @@ mod harness;
 
 use std::env;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use han::tune::Source;
 use han::{Collective, Context, Operator};
-use harness::{Finished, Job};
+use harness::{Finished, Job, eventually, name};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 const ROLE: &str = "HAN_TEST_ROLE";
 const TWO_BY_TWO: [&str; 4] = ["-n", "4", "--nodes", "2"];
@@ -127,6 +130,21 @@ fn tasks_are_measured_and_all_searches_compared() {
         assert!(compared.stdout.contains(part), "{part} is missing in {}", compared.stdout);
     }
     assert_eq!(Source::read(&out).unwrap().tuning.shapes[0].points.len(), 2);
+}
+
+#[test]
+fn a_search_that_is_killed_leaves_no_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("tuning.toml");
+    // Ranks that write nothing, and so do not notice that nobody reads.
+    let idle = folder.path().join("idle");
+    fs::write(&idle, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    fs::set_permissions(&idle, fs::Permissions::from_mode(0o755)).unwrap();
+    let search = tune(&out, &["--node-exec", idle.to_str().unwrap()]).start();
+    let is_idle = |pid: &Pid| name(*pid) == "sleep";
+    eventually("its ranks are there", || search.processes().iter().filter(|pid| is_idle(pid)).count() == 4);
+    search.signal(Signal::SIGKILL);
+    eventually("its job ends", || search.processes().is_empty());
 }
 
 #[test]
