@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Result;
+use crate::whole::MOST_RANKS;
 
 /// A trace, whichever files it came from.
 pub(super) struct Traced {
@@ -21,6 +22,8 @@ pub(super) struct Traced {
     pub(super) events: Vec<Event>,
     /// What a reader should know.
     pub(super) remarks: Vec<String>,
+    /// Where all of it lies, which nothing may be written over.
+    pub(super) files: Vec<PathBuf>,
 }
 
 /// What a rank says of itself.
@@ -73,12 +76,12 @@ impl Traced {
     /// Reads the files of one job. A file that says that its job has not ended well stands for the parts beside it.
     pub(super) fn read(paths: &[PathBuf]) -> Result<Self> {
         let mut contents = Vec::new();
-        let mut remarks = Vec::new();
+        let (mut remarks, mut damaged, mut files) = (Vec::new(), Vec::new(), paths.to_vec());
         for path in paths {
             let content = read(path)?;
             let head = &content.other_data;
             if !head.whole && head.ranks.is_empty() {
-                let parts = parts_beside(path, head);
+                let parts = parts_beside(path, head, &mut files, &mut damaged);
                 remarks.push(format!(
                     "{}: the job has not come to its end, or is under way: {} of {} ranks have left their part",
                     path.display(),
@@ -91,21 +94,28 @@ impl Traced {
             }
         }
         let Some(first) = contents.first() else {
-            return Err(format!("{}: no rank has left its part beside it", paths[0].display()).into());
+            let nothing = || format!("{}: no rank has left its part beside it", paths[0].display());
+            return Err(damaged.pop().unwrap_or_else(nothing).into());
         };
         let (job, size) = (first.other_data.job.clone(), first.other_data.size);
         if let Some(other) = contents.iter().position(|content| content.other_data.job != job) {
             return Err(format!("files of several jobs: {job} and {}", contents[other].other_data.job).into());
         }
+        let is_told = !remarks.is_empty();
+        remarks.append(&mut damaged);
         contents.sort_by_key(|content| content.other_data.ranks.first().map(|rank| rank.rank));
         remarks.extend(align(&mut contents));
-        let mut traced = Self { job, size, ranks: Vec::new(), events: Vec::new(), remarks };
+        let mut traced = Self { job, size, ranks: Vec::new(), events: Vec::new(), remarks, files };
         for Content { other_data, trace_events } in contents {
             traced.ranks.extend(other_data.ranks);
             traced.events.extend(trace_events);
         }
         if let Some(pair) = traced.ranks.windows(2).find(|pair| pair[0].rank >= pair[1].rank) {
             return Err(format!("rank {} comes twice in these files", pair[1].rank).into());
+        }
+        let there = traced.ranks.len();
+        if there < size && !is_told {
+            traced.remarks.push(format!("only {there} of {size} ranks are in what was read"));
         }
         Ok(traced)
     }
@@ -125,17 +135,30 @@ impl Traced {
 fn read(path: &Path) -> Result<Content> {
     let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let content = serde_json::from_reader(BufReader::new(file));
-    content.map_err(|e| format!("{} is no file that HAN_TRACE has written: {e}", path.display()).into())
+    let content: Content =
+        content.map_err(|e| format!("{} is no file that HAN_TRACE has written: {e}", path.display()))?;
+    let size = content.other_data.size;
+    if size > MOST_RANKS as usize {
+        return Err(format!("{}: a job of {size} ranks, where {MOST_RANKS} are the most", path.display()).into());
+    }
+    Ok(content)
 }
 
-/// The parts of the same job, which lie beside `path`.
-fn parts_beside(path: &Path, head: &Head) -> Vec<Content> {
-    let part = |rank: usize| {
+/// The parts of the same job, which lie beside `path`; says which ones are there and cannot be read.
+fn parts_beside(path: &Path, head: &Head, files: &mut Vec<PathBuf>, damaged: &mut Vec<String>) -> Vec<Content> {
+    let mut parts = Vec::new();
+    for rank in 0..head.size {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".rank-{rank}"));
-        read(Path::new(&name)).ok().filter(|part| part.other_data.job == head.job)
-    };
-    (0..head.size).filter_map(part).collect()
+        let name = PathBuf::from(name);
+        match read(&name) {
+            Ok(part) if part.other_data.job == head.job => parts.push(part),
+            Err(e) if name.exists() => damaged.push(format!("rank {rank} is left out: {e}")),
+            _ => continue,
+        }
+        files.push(name);
+    }
+    parts
 }
 
 /// Turns all times into those of rank 0's clock, where they are not yet; says where that cannot be.

@@ -5,8 +5,10 @@ mod picture;
 mod spans;
 mod summary;
 
+use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use file::Traced;
@@ -44,6 +46,11 @@ pub(crate) struct Args {
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let traced = Traced::read(&args.files)?;
+    if let Some(path) = &args.svg
+        && traced.files.iter().chain(&args.merge).any(|other| is_same_file(path, other))
+    {
+        return Err(format!("--svg {} would write over the trace: name another file", path.display()).into());
+    }
     if let Some(path) = &args.merge {
         write_file(path, &traced.merged()?)?;
     }
@@ -58,24 +65,33 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     };
     let mut inside = window.cut_out(&spans);
     inside.retain(|span| args.call.is_none() || span.call().is_none_or(|call| Some(call) == args.call));
-    summary::print(&traced, &inside, &window, all.unwrap_or_default())?;
+    let longest = spans::longest_call(&inside).filter(|_| args.svg.is_some() && inside.len() > MOST_DRAWN);
+    // Before the tables, whose reader may leave early.
     if let Some(path) = &args.svg {
-        let longest = spans::longest_call(&inside).filter(|_| inside.len() > MOST_DRAWN);
-        let (drawn, spans) = match &longest {
-            Some(longest) => {
-                writeln!(
-                    stdout(),
-                    "drawn: call {} on communicator {}, the longest one (--call, --from and --to choose otherwise)",
-                    longest.call.1,
-                    longest.call.0
-                )?;
-                (&longest.window, longest.window.cut_out(&inside))
-            }
-            None => (&window, inside),
-        };
-        write_file(path, &picture::draw(&traced, &spans, drawn, all.unwrap_or_default().begin_us))?;
+        let drawn = longest.as_ref().map_or(window, |longest| longest.window);
+        let picture = picture::draw(&traced, &drawn.cut_out(&inside), &drawn, all.unwrap_or_default().begin_us);
+        write_file(path, &picture)?;
+    }
+    summary::print(&traced, &spans, &inside, &window, all.unwrap_or_default())?;
+    if let Some(longest) = longest {
+        writeln!(
+            stdout(),
+            "drawn: call {} on communicator {}, the longest one (--call, --from and --to choose otherwise)",
+            longest.call.1,
+            longest.call.0
+        )?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// True if both names lead to one file, be it by links, or to one that is not there yet.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).ok().map(|about| (about.dev(), about.ino()));
+    let folder = |path: &Path| Path::new(".").join(path).parent().and_then(id);
+    match (id(one), id(other)) {
+        (None, None) => one.file_name() == other.file_name() && folder(one) == folder(other),
+        (one, other) => one == other,
+    }
 }
 
 fn parse_ms(text: &str) -> std::result::Result<f64, String> {

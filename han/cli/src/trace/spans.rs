@@ -77,11 +77,6 @@ impl<'a> Span<'a> {
     pub(super) fn length_us(&self) -> f64 {
         self.end_us - self.begin_us
     }
-
-    /// As it was before a window has cut it.
-    pub(super) fn uncut(&self) -> Self {
-        Self::of(self.event).unwrap_or_else(|| self.clone())
-    }
 }
 
 impl Window {

@@ -18,7 +18,14 @@ const MOST_KINDS: usize = 4;
 /// Tasks in the order of their columns.
 const KINDS: [&str; 6] = ["sr", "ir", "ib", "ia", "sa", "sb"];
 
-pub(super) fn print(traced: &Traced, spans: &[Span<'_>], window: &Window, all: Window) -> Result<()> {
+/// Prints the tables of `spans`, which are those of `whole` within `window`.
+pub(super) fn print(
+    traced: &Traced,
+    whole: &[Span<'_>],
+    spans: &[Span<'_>],
+    window: &Window,
+    all: Window,
+) -> Result<()> {
     let mut out = stdout();
     let Traced { job, size, ranks, remarks, .. } = traced;
     let nodes = ranks.iter().map(|rank| rank.node).max().map_or(0, |last| last + 1);
@@ -46,7 +53,7 @@ pub(super) fn print(traced: &Traced, spans: &[Span<'_>], window: &Window, all: W
     }
     writeln!(out, "\n{}", of_ranks(traced, spans, window))?;
     if spans.iter().any(Span::is_call) {
-        writeln!(out, "\n{}", of_calls(spans))?;
+        writeln!(out, "\n{}", of_calls(whole, spans))?;
     }
     if spans.iter().any(|span| span.word("kind").is_some()) {
         writeln!(out, "\n{}", of_tasks(traced, spans))?;
@@ -104,10 +111,12 @@ struct Calls {
     failed: usize,
 }
 
-fn of_calls(spans: &[Span<'_>]) -> Table {
-    let mut calls = BTreeMap::<(u64, u64), Vec<Span<'_>>>::new();
-    for span in spans.iter().filter(|span| span.is_call()).map(Span::uncut) {
-        if let Some(call) = span.call() {
+/// The calls of `spans` with all that `whole` has of them: ranks may have come long before a window begins.
+fn of_calls(whole: &[Span<'_>], spans: &[Span<'_>]) -> Table {
+    let shown: BTreeSet<(u64, u64)> = spans.iter().filter(|span| span.is_call()).filter_map(Span::call).collect();
+    let mut calls = BTreeMap::<(u64, u64), Vec<&Span<'_>>>::new();
+    for span in whole.iter().filter(|span| span.is_call()) {
+        if let Some(call) = span.call().filter(|call| shown.contains(call)) {
             calls.entry(call).or_default().push(span);
         }
     }
@@ -169,7 +178,8 @@ fn of_tasks(traced: &Traced, spans: &[Span<'_>]) -> Table {
         for rank in &traced.ranks {
             let of_rank = || calls.iter().filter_map(|call| tasks.get(&(rank.rank, *call)));
             let sum = |is_it: &dyn Fn(&Span<'_>) -> bool| -> f64 {
-                of_rank().map(|tasks| busy_us(tasks.iter().copied().filter(|task| is_it(task)))).sum()
+                // A sum of nothing is -0.0.
+                0.0 + of_rank().map(|tasks| busy_us(tasks.iter().copied().filter(|task| is_it(task)))).sum::<f64>()
             };
             let (memory, network) =
                 (sum(&|task| task.word("level") == Some("memory")), sum(&|task| task.word("level") == Some("network")));

@@ -8,6 +8,7 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
+use serde_json::json;
 
 use crate::harness::{Job, eventually};
 use crate::roles::{job, program};
@@ -190,4 +191,36 @@ fn what_is_no_trace_is_refused() {
     assert!(han_trace(&[name, "--from", "5", "--to", "4"]).unwrap_err().contains("leave nothing"));
     assert!(han_trace(&[name, "--from", "nan"]).unwrap_err().contains("no number of milliseconds"));
     assert!(han_trace(&[name, "--svg", "/no/such/folder/x.svg"]).unwrap_err().contains("cannot write"));
+}
+
+/// A head of a job of `size` ranks, and the part of rank `rank` if there is one.
+fn head(size: u64, rank: Option<u64>) -> String {
+    let part = rank.map(|rank| {
+        json!({ "rank": rank, "last": true, "node": 0, "host": "a", "pid": 1, "spans": 0, "dropped": 0, "clock": "c",
+            "clock_error_ns": 0, "marks": [] })
+    });
+    let about = json!({ "job": "j", "size": size, "whole": false, "ranks": Vec::from_iter(part) });
+    json!({ "otherData": about, "traceEvents": [] }).to_string()
+}
+
+#[test]
+fn missing_and_damaged_parts_are_told() {
+    let (folder, file) = folder();
+    let part = |rank: usize| folder.path().join(format!("trace.json.rank-{rank}"));
+    fs::write(&file, head(3, None)).unwrap();
+    fs::write(part(0), head(3, Some(0))).unwrap();
+    fs::write(part(1), "{\"otherData\"").unwrap();
+    let name = file.to_str().unwrap();
+    let text = han_trace(&[name]).unwrap();
+    assert!(text.contains("1 of 3 ranks have left") && text.contains("rank 1 is left out: "), "{text}");
+    assert!(!text.contains("rank 2 is left out") && !text.contains("only"), "{text}");
+    let error = han_trace(&[name, "--svg", part(1).to_str().unwrap()]).unwrap_err();
+    assert!(error.contains("would write over the trace"), "{error}");
+    // Parts that are named, and a file of all that there is.
+    let text = han_trace(&[part(0).to_str().unwrap()]).unwrap();
+    assert!(text.contains("only 1 of 3 ranks"), "{text}");
+    fs::remove_file(part(0)).unwrap();
+    assert!(han_trace(&[name]).unwrap_err().contains("rank 1 is left out: "));
+    fs::write(&file, head(1_000_000_000_000_000_000, None)).unwrap();
+    assert!(han_trace(&[name]).unwrap_err().contains("1048576 are the most"));
 }

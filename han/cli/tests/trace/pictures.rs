@@ -104,3 +104,37 @@ fn the_overlap_of_tasks_is_measured_and_drawn() {
     }
     assert!(!texts.iter().any(|text| text.starts_with("sr:")), "{texts:?}");
 }
+
+/// [`TASKS`] with the call on rank 1, too, which comes long after the first has left.
+fn late() -> String {
+    let call = r#"{"name":"bcast","cat":"call","ph":"X","ts":3000.0,"dur":40.0,"pid":1,"tid":0,"args":{"communicator":0,"number":0,"bytes":64,"choice":"x"}}"#;
+    format!("{},\n{call}\n]}}", TASKS.strip_suffix("\n]}").unwrap())
+}
+
+#[test]
+fn a_window_does_not_hide_who_came_first() {
+    let (_folder, file) = folder();
+    fs::write(&file, late()).unwrap();
+    for window in [&[][..], &["--from", "1"], &["--to", "1"]] {
+        let text = han_trace(&[&[file.to_str().unwrap()], window].concat()).unwrap();
+        let row = text.lines().find(|line| line.starts_with("| bcast") && line.contains("| x ")).unwrap();
+        let cells: Vec<&str> = row.split(['|', ' ']).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(cells, ["bcast", "64", "x", "1", "1", "40.0", "40.0", "2000"], "{window:?}");
+        assert!(!text.contains("-0.000"), "{text}");
+    }
+}
+
+#[test]
+fn a_picture_is_not_written_over_the_trace() {
+    let (folder, file) = folder();
+    fs::write(&file, TASKS).unwrap();
+    let [link, merged] = ["link", "merged.json"].map(|name| folder.path().join(name));
+    fs::hard_link(&file, &link).unwrap();
+    let [name, link, merged] = [&file, &link, &merged].map(|path| path.to_str().unwrap());
+    for svg in [name, link, merged] {
+        let error = han_trace(&[name, "--merge", merged, "--svg", svg]).unwrap_err();
+        assert!(error.contains("would write over the trace"), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), TASKS);
+        assert!(!fs::exists(merged).unwrap());
+    }
+}
