@@ -1,5 +1,7 @@
 //! Finds what was measured nearest to a call.
 
+use std::cmp::Ordering;
+
 use shm_core::Collective;
 
 use super::file::{Measured, Point, Tuning};
@@ -68,27 +70,51 @@ impl Tuning {
         let has_points = |shape: &&Measured| shape.points.iter().any(|point| point.collective == wanted.collective);
         let far = |shape: &Measured| {
             let other = wanted.provider.is_some_and(|provider| provider != shape.provider);
-            let ratios = ratio(shape.nodes, wanted.nodes) + ratio(shape.ranks_per_node, wanted.ranks_per_node);
-            (other, ratios, shape.nodes, shape.ranks_per_node)
+            let ratio = Ratio::of([(shape.nodes, wanted.nodes), (shape.ranks_per_node, wanted.ranks_per_node)]);
+            (other, ratio, shape.nodes, shape.ranks_per_node)
         };
-        let nearer =
-            |one: &&Measured, other: &&Measured| far(one).partial_cmp(&far(other)).unwrap_or(std::cmp::Ordering::Equal);
-        let shape = self.shapes.iter().filter(has_points).min_by(nearer)?;
+        let shape = self.shapes.iter().filter(has_points).min_by_key(|shape| far(shape))?;
         let points = shape.points.iter().filter(|point| point.collective == wanted.collective);
-        let point = points.min_by(|one, other| {
-            let far = |point: &Point| (ratio(point.bytes, wanted.bytes), point.bytes);
-            far(one).partial_cmp(&far(other)).unwrap_or(std::cmp::Ordering::Equal)
-        })?;
+        let point = points.min_by_key(|point| (Ratio::of([(point.bytes, wanted.bytes)]), point.bytes))?;
         Some(Found { shape, point })
     }
 }
 
-/// How far apart two numbers are on a logarithmic scale.
-fn ratio(one: usize, other: usize) -> f64 {
-    #[allow(clippy::cast_precision_loss)] // lengths of vectors
-    let log = |number: usize| (number.max(1) as f64).log2();
-    (log(one) - log(other)).abs()
+/// How far apart numbers are on a logarithmic scale: ratios of the greater to the smaller, one after the other. In whole
+/// numbers, because all ranks must find the same to be nearest, and logarithms are rounded otherwise elsewhere.
+struct Ratio {
+    over: u128,
+    under: u128,
 }
+
+impl Ratio {
+    fn of<const N: usize>(pairs: [(usize, usize); N]) -> Self {
+        let most = (1_u128 << (64 / N)) - 1; // products of two ratios fit
+        let part = |number: usize| (number as u128).clamp(1, most);
+        let (over, under) = (pairs.map(|(a, b)| part(a.max(b))), pairs.map(|(a, b)| part(a.min(b))));
+        Self { over: over.iter().product(), under: under.iter().product() }
+    }
+}
+
+impl Ord for Ratio {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.over * other.under).cmp(&(other.over * self.under))
+    }
+}
+
+impl PartialOrd for Ratio {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ratio {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ratio {}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
