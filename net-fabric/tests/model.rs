@@ -214,11 +214,23 @@ fn event_driven_ranks_absorb_noise() {
     assert!(event < wait_all && wait_all < blocking, "lost: {event}, {wait_all}, {blocking}");
 }
 
+/// The clock is late, and the last bytes take less than it tells apart.
+#[test]
+fn slow_networks_come_to_an_end() {
+    let mut machine = Machine::shipped("generic").unwrap();
+    for line in [&mut machine.network.short, &mut machine.network.eager, &mut machine.network.rendezvous] {
+        line.latency_s = 1000.0;
+    }
+    let ring = allreduce(&machine, Algorithm::Ring, 64, 4, 1 << 20).seconds();
+    assert!((1e5..1e6).contains(&ring), "{ring}");
+}
+
 #[test]
 fn what_cannot_be_simulated_is_said() {
     let machine = Machine::shipped("generic").unwrap();
     let wrong = case(Collective::Bcast, Algorithm::Ring, 4, 1, 8);
-    assert!(simulate(&machine, &wrong).unwrap_err().to_string().contains("other collectives"));
+    let error = simulate(&machine, &wrong).unwrap_err().to_string();
+    assert!(error.contains("no bcast by ring: the algorithm is for other collectives; choose linear,"), "{error}");
     let large = case(Collective::Allreduce, Algorithm::Ring, 256, 16, 1 << 20);
     assert!(simulate(&machine, &large).unwrap_err().to_string().contains("too many to simulate"));
     let noise = Noise::Once { rank: 4, start_s: 0.0, length_s: 1.0 };

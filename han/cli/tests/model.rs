@@ -122,6 +122,16 @@ fn worlds_that_cannot_be_are_refused_before_the_first() {
         ("allreduce --validate --ppn 2,4", "give one number of --nodes, of --ppn and of --bytes"),
         ("allreduce --validate --full --bytes 16K", "give a multiple of 4 above 16K"),
         ("allreduce --full", "--validate"),
+        ("allreduce --validate --algorithm ring", "cannot be used with"),
+        ("allreduce --validate --parameters lassen", "cannot be used with"),
+        ("allreduce --validate --model postal", "cannot be used with"),
+        ("allreduce --validate --policy event", "cannot be used with"),
+        ("allreduce --validate --chunk 64K", "cannot be used with"),
+        ("allreduce --validate --segment 256K", "cannot be used with"),
+        ("allreduce --validate --root 0", "cannot be used with"),
+        ("allreduce --chunk 0", "a piece has at least one byte"),
+        ("allreduce --segment 0K", "a piece has at least one byte"),
+        ("bcast --algorithm ring", "no bcast by ring"),
         ("allreduce --ppn 0", "no number of nodes or ranks"),
         ("allreduce --validate --bytes 8", "give a multiple of 4 above 32K"),
         ("allreduce --validate --bytes 100001", "give a multiple of 4 above 32K"),
@@ -143,6 +153,9 @@ fn parameters_are_read_from_a_file_and_wrong_ones_refused() {
     std::fs::write(path, text.replace("short_below", "shirt_below")).unwrap();
     let error = model(&format!("barrier --parameters {path}")).unwrap_err();
     assert!(error.contains("mine.toml") && error.contains("shirt_below_bytes"), "{error}");
+    std::fs::write(path, text.replace("latency_s = 3.67e-7", "latency_s = 1e6")).unwrap();
+    let error = model(&format!("barrier --parameters {path}")).unwrap_err();
+    assert!(error.contains("short.latency_s = 1000000 is no cost: give seconds from 0 to 1000"), "{error}");
     let error = model("barrier --parameters nowhere.toml").unwrap_err();
     assert!(error.contains("give a file, or generic, blue-waters, lassen"), "{error}");
     let error = model("barrier --parameters lassen --model loggp").unwrap_err();

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
-use super::{Kind, Layout, Shape, Task, TaskPlan};
+use super::{Kind, Layout, Shape, Stream, Task, TaskPlan};
 
 /// Chunks, or slices of chunks, that are drawn at either end of a long vector.
 const ENDS: usize = 6;
@@ -30,34 +30,68 @@ impl fmt::Display for Piece {
 /// For each iteration what a rank does, with the chunk: last work on a chunk first, as in the tasks' names.
 pub type Timetable = Vec<Vec<(Kind, Piece)>>;
 
+/// How far a rank is with its plan. What comes next is known without a look at all tasks: long vectors have many.
+struct Progress {
+    plan: TaskPlan,
+    done: Vec<bool>,
+    /// Of each stream how many tasks are done: its first ones.
+    heads: Vec<usize>,
+    /// Of each chunk how many `ib` are not.
+    to_come: Vec<usize>,
+}
+
+impl Progress {
+    fn new(plan: TaskPlan) -> Self {
+        let mut to_come = vec![0; plan.chunks];
+        plan.tasks.iter().filter(|task| task.kind == Kind::Ib).for_each(|task| to_come[task.chunk] += 1);
+        Self { done: vec![false; plan.tasks.len()], heads: vec![0; plan.streams.len()], to_come, plan }
+    }
+
+    /// Where the rank has the stream.
+    fn line(&self, stream: Stream) -> Option<usize> {
+        self.plan.streams.iter().position(|(known, _)| *known == stream)
+    }
+
+    /// The stream's next task, if its needs are met.
+    fn next(&self, stream: Stream) -> Option<usize> {
+        let line = self.line(stream)?;
+        let next = *self.plan.streams[line].1.get(self.heads[line])?;
+        let Task { kind, chunk, ref after, .. } = self.plan.tasks[next];
+        let is_ready = after.iter().flatten().all(|&after| self.done[after]);
+        // In the pipeline the root of a broadcast gives its node what it has at once.
+        let has_come = kind != Kind::Sb || self.to_come[chunk] == 0;
+        (is_ready && has_come).then_some(next)
+    }
+
+    fn complete(&mut self, task: usize) {
+        let Task { kind, chunk, stream, .. } = self.plan.tasks[task];
+        if let Some(line) = self.line(stream) {
+            self.heads[line] += 1;
+        }
+        self.to_come[chunk] -= usize::from(kind == Kind::Ib);
+        self.done[task] = true;
+    }
+}
+
 /// What all ranks do in which iteration, if each iteration does one task of each stream whose needs were met before it.
 #[must_use]
 pub fn timetables(layout: &Layout, shape: &Shape) -> Vec<Timetable> {
-    let plans: Vec<TaskPlan> = (0..layout.size()).map(|rank| TaskPlan::new(layout, shape, rank)).collect();
-    let mut done: Vec<Vec<bool>> = plans.iter().map(|plan| vec![false; plan.tasks.len()]).collect();
-    let mut tables: Vec<Timetable> = vec![Vec::new(); plans.len()];
-    let is_cut = plans.iter().flat_map(|plan| &plan.tasks).any(|task| task.slice > 0);
+    let mut ranks: Vec<Progress> =
+        (0..layout.size()).map(|rank| Progress::new(TaskPlan::new(layout, shape, rank))).collect();
+    let mut tables: Vec<Timetable> = vec![Vec::new(); ranks.len()];
+    let mut left: usize = ranks.iter().map(|rank| rank.done.len()).sum();
+    let is_cut = ranks.iter().flat_map(|rank| &rank.plan.tasks).any(|task| task.slice > 0);
     let piece = |task: &Task| Piece { chunk: task.chunk, slice: is_cut.then_some(task.slice) };
-    let next = |done: &[Vec<bool>], rank: usize, stream| {
-        let plan: &TaskPlan = &plans[rank];
-        let (_, tasks) = plan.streams.iter().find(|(known, _)| *known == stream)?;
-        let next = *tasks.iter().find(|&&task| !done[rank][task])?;
-        let Task { kind, chunk, ref after, .. } = plan.tasks[next];
-        let is_ready = after.iter().flatten().all(|&after| done[rank][after]);
-        // In the pipeline the root of a broadcast gives its node what it has at once.
-        let has_come = |(task, done): (&Task, &bool)| *done || task.chunk != chunk || task.kind != Kind::Ib;
-        let has_come = kind != Kind::Sb || plan.tasks.iter().zip(&done[rank]).all(has_come);
-        (is_ready && has_come).then_some(next)
-    };
-    while done.iter().flatten().any(|done| !done) {
+    while left > 0 {
         let mut now = Vec::new();
-        for (rank, plan) in plans.iter().enumerate() {
+        for (rank, progress) in ranks.iter().enumerate() {
             let mut row = Vec::new();
-            for &(stream, _) in &plan.streams {
-                if let Some(task) = next(&done, rank, stream)
-                    && layout.group(rank, stream).into_iter().all(|member| next(&done, member, stream).is_some())
+            for &(stream, _) in &progress.plan.streams {
+                if let Some(task) = progress.next(stream)
+                    && layout.group(rank, stream).into_iter().all(|member| ranks[member].next(stream).is_some())
                 {
-                    row.push((plan.tasks[task].kind, piece(&plan.tasks[task])));
+                    let of_plan = &progress.plan.tasks[task];
+                    row.push((of_plan.kind, piece(of_plan)));
                     now.push((rank, task));
                 }
             }
@@ -67,7 +101,8 @@ pub fn timetables(layout: &Layout, shape: &Shape) -> Vec<Timetable> {
         if now.is_empty() {
             break;
         }
-        now.into_iter().for_each(|(rank, task)| done[rank][task] = true);
+        left -= now.len();
+        now.into_iter().for_each(|(rank, task)| ranks[rank].complete(task));
     }
     tables
 }

@@ -95,7 +95,13 @@ fn schedules(machine: &Machine, case: &Case) -> Result<Vec<Arc<Schedule>>> {
     };
     let build = |rank| {
         let schedule = case.algorithm.build(case.collective, &Shape { rank, ..shape });
-        schedule.map_err(|reason| Error::InvalidArgument(reason.to_owned()))
+        schedule.map_err(|reason| {
+            let fits = |known: &Algorithm| known.applies(case.collective, &shape).is_ok();
+            let fitting: Vec<_> = Algorithm::all().filter(fits).map(|known| known.to_string()).collect();
+            let choose = if fitting.is_empty() { String::new() } else { format!("; choose {}", fitting.join(", ")) };
+            let what = case.collective.name();
+            Error::InvalidArgument(format!("no {what} by {}: {reason}{choose}", case.algorithm))
+        })
     };
     // Roots and leaders have more to do than others: the least of three is typical.
     let mut typical = usize::MAX;

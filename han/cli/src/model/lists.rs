@@ -41,6 +41,14 @@ impl Sizes {
     }
 }
 
+/// Bytes of a piece: pieces of none never make up a vector.
+pub(super) fn parse_piece(text: &str) -> Result<usize, String> {
+    match parse_bytes(text)? {
+        0 => Err("a piece has at least one byte".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// `1,2,8..64`, each once and in order.
 fn list(text: &str, number: impl Fn(&str) -> Result<usize, String>) -> Result<Vec<usize>, String> {
     let mut values = Vec::new();

@@ -23,7 +23,6 @@ use net_fabric::model::closed::Terms;
 use net_fabric::model::{self, Case};
 use net_fabric::transport::simulated::{Layout, Machine, Model, Noise};
 
-use crate::bench::stats::parse_bytes;
 use crate::tune::{HowArgs, validate};
 use crate::whole::within;
 use choice::Way;
@@ -64,10 +63,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", default_value = "event", value_parser = choice::parse_policy)]
     policy: Policy,
     /// Bytes of a pipelined piece
-    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = lists::parse_piece)]
     chunk: usize,
     /// Bytes of a chunk that goes through both levels, with nodes/A
-    #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = lists::parse_piece)]
     segment: usize,
     /// Root of bcast and reduce
     #[arg(long, value_name = "R", default_value_t = 0)]
@@ -95,6 +94,7 @@ pub(crate) struct Args {
     /// Run a job of --nodes x --ppn (virtual) ranks, and set what the costs of its tasks and messages predict beside what it takes
     /// [default with it: allreduce of 4M by 2 x 2]
     #[arg(long, conflicts_with_all = ["json", "noise", "verify", "against"])]
+    #[arg(conflicts_with_all = ["algorithm", "parameters", "model", "policy", "chunk", "segment", "root"])]
     validate: bool,
     /// With --validate: all configurations that `han tune` searches, in place of those of its --quick
     #[arg(long, requires = "validate")]

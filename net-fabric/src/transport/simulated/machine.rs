@@ -102,6 +102,9 @@ pub struct Machine {
     pub network: Level,
 }
 
+/// The highest cost, far above what any machine takes: a clock that has added up many still tells microseconds apart.
+const MOST_S: Seconds = 1000.0;
+
 /// The sets that come with this crate.
 const SHIPPED: [(&str, &str); 3] = [
     ("generic", include_str!("../../../parameters/generic.toml")),
@@ -164,22 +167,30 @@ impl Machine {
     /// Whether each value is one that it can have.
     fn check(&self) -> Result<()> {
         let wrong = |text: String| Err(Error::InvalidArgument(format!("parameters `{}`: {text}", self.name)));
-        let mut costs = vec![("reduce_byte_s", self.reduce_byte_s), ("copy_byte_s", self.copy_byte_s)];
+        let mut costs =
+            vec![("reduce_byte_s".to_owned(), self.reduce_byte_s), ("copy_byte_s".to_owned(), self.copy_byte_s)];
         for (name, level) in self.levels() {
-            for line in [level.short, level.eager, level.rendezvous] {
-                costs.extend([(name, line.latency_s), (name, line.byte_s)]);
+            for (line, Line { latency_s, byte_s }) in
+                [("short", level.short), ("eager", level.eager), ("rendezvous", level.rendezvous)]
+            {
+                let keys = [("latency_s", latency_s), ("byte_s", byte_s)];
+                costs.extend(keys.map(|(key, cost)| (format!("{name}.{line}.{key}"), cost)));
             }
-            if let Some(loggp) = level.loggp {
-                costs.extend([loggp.latency_s, loggp.overhead_s, loggp.gap_s, loggp.byte_s].map(|cost| (name, cost)));
+            if let Some(LogGp { latency_s, overhead_s, gap_s, byte_s }) = level.loggp {
+                let keys = [("latency_s", latency_s), ("overhead_s", overhead_s), ("gap_s", gap_s), ("byte_s", byte_s)];
+                costs.extend(keys.map(|(key, cost)| (format!("{name}.loggp.{key}"), cost)));
             } else if self.model == Model::Loggp {
                 return wrong(format!("the model loggp needs `loggp = {{ .. }}` under [{name}]"));
             }
         }
-        if let Some((name, cost)) = costs.into_iter().find(|(_, cost)| !cost.is_finite() || *cost < 0.0) {
-            return wrong(format!("{cost} under {name} is no cost: give seconds from 0 up"));
+        if let Some((key, cost)) = costs.into_iter().find(|(_, cost)| !(0.0..=MOST_S).contains(cost)) {
+            return wrong(format!("{key} = {cost} is no cost: give seconds from 0 to {MOST_S}"));
         }
-        if self.injection_bytes_per_s.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
-            return wrong("injection_bytes_per_s is no rate: give bytes a second above 0, or leave it out".to_owned());
+        let least = MOST_S.recip();
+        if self.injection_bytes_per_s.is_some_and(|rate| !rate.is_finite() || rate < least) {
+            return wrong(format!(
+                "injection_bytes_per_s is no rate: give {least} bytes a second or more, or leave it out"
+            ));
         }
         if self.sockets_per_node == 0 {
             return wrong("a node has at least one socket: sockets_per_node = 0".to_owned());
@@ -215,7 +226,11 @@ mod tests {
         };
         assert!(refused("latency_s = 3.67e-7", "latency_s = -1.0").contains("no cost"));
         assert!(refused("byte_s = 1.19e-9", "byte_s = nan").contains("no cost"));
-        assert!(refused("2.387e10", "0.0").contains("no rate"));
+        let error = refused("latency_s = 3.67e-7", "latency_s = 1e6");
+        assert!(error.contains("socket.short.latency_s = 1000000 is no cost: give seconds from 0 to 1000"), "{error}");
+        for rate in ["0.0", "1e-300"] {
+            assert!(refused("2.387e10", rate).contains("no rate: give 0.001 bytes a second or more"), "{rate}");
+        }
         assert!(refused("sockets_per_node = 2", "sockets_per_node = 0").contains("at least one socket"));
         assert!(refused("short_below_bytes = 512", "short_below_bytes = 9000").contains("above"));
         assert!(refused("name = ", "colour = 'red'\nname = ").contains("colour"));

@@ -55,10 +55,12 @@ impl Nic {
         self.flows.iter().map(|flow| self.since + flow.left_bytes / flow.rate).min_by(f64::total_cmp)
     }
 
-    /// Takes out the messages that have left by now.
+    /// Takes out the messages that have left by now. So have those whose rest takes less than the clock tells apart: it
+    /// would stand still for them.
     pub(super) fn ended(&mut self, now: Seconds) -> Vec<usize> {
         self.pass(now);
-        self.flows.extract_if(.., |flow| flow.left_bytes <= NOTHING_BYTES).map(|flow| flow.message).collect()
+        let has_left = |flow: &mut Flow| flow.left_bytes <= NOTHING_BYTES || now + flow.left_bytes / flow.rate <= now;
+        self.flows.extract_if(.., has_left).map(|flow| flow.message).collect()
     }
 
     fn pass(&mut self, now: Seconds) {
@@ -94,6 +96,13 @@ mod tests {
         let mut nic = Nic::new(100.0);
         nic.join(0.0, 7, 80.0, 40.0);
         assert_eq!(end(&mut nic), (2.0, vec![7]));
+    }
+
+    #[test]
+    fn a_late_clock_does_not_stand_still() {
+        let mut nic = Nic::new(1e10);
+        nic.join(1e6, 0, 0.25, f64::INFINITY);
+        assert_eq!(end(&mut nic), (1e6, vec![0]));
     }
 
     #[test]
