@@ -22,6 +22,9 @@ use nix::sys::socket::{setsockopt, sockopt};
 /// How long a host may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// Connections that are kept, lest descriptors run out. Peers beyond are asked anew, one a look: each seldom.
+const MOST_LINES: usize = 64;
+
 /// A port at which nobody listens: a host that is in reach refuses.
 const NOBODYS_PORT: u16 = 1;
 
@@ -87,14 +90,15 @@ impl Watch {
         if let Some((number, helper)) = self.asked.take_if(|(_, helper)| helper.is_finished()) {
             // A helper that could not work says nothing about the peer.
             let answer = helper.join().unwrap_or(Ok(None));
+            let lines = self.peers.iter().filter(|peer| peer.line.is_some()).count();
             let peer = &mut self.peers[number];
             let was_suspect = std::mem::take(&mut peer.is_suspect);
             if awaited.clone().any(|awaited| awaited == number) {
                 peer.asked = Some(Instant::now());
                 match answer {
-                    Ok(line) => peer.line = line,
+                    Ok(line) => peer.line = line.filter(|_| lines < MOST_LINES),
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused && !was_suspect => {
-                        (peer.is_suspect, self.cursor) = (true, number);
+                        peer.is_suspect = true
                     }
                     Err(error) => return Some((number, peer.reason(&error)?)),
                 }
@@ -109,8 +113,10 @@ impl Watch {
         if self.asked.is_some() {
             return None;
         }
-        // The next one from the cursor on, or the lowest.
-        let distance = |number: &usize| (number + self.peers.len() - self.cursor) % self.peers.len();
+        // One that has refused, or the next one from the cursor on, or the lowest.
+        let distance = |number: &usize| {
+            (!self.peers[*number].is_suspect, (number + self.peers.len() - self.cursor) % self.peers.len())
+        };
         let to_be_asked =
             |number: &usize| self.peers.get(*number).is_some_and(|peer| peer.is_to_be_asked(self.interval));
         let number = awaited.filter(to_be_asked).min_by_key(distance)?;
