@@ -183,13 +183,22 @@ fn connect(address: SocketAddr) -> io::Result<Option<TcpStream>> {
         }
         outcome => outcome?,
     };
+    kept(line).map(Some)
+}
+
+/// A connection to a peer, made ready to be kept.
+fn kept(line: TcpStream) -> io::Result<TcpStream> {
+    // The kernel may give it the very port at which a peer of this host listens no more: it is its own other end.
+    if line.local_addr()? == line.peer_addr()? {
+        return Err(ErrorKind::ConnectionRefused.into());
+    }
     // A host that does not answer for three seconds is out of reach.
     line.set_nonblocking(true)?;
     setsockopt(&line, sockopt::TcpKeepIdle, &1)?;
     setsockopt(&line, sockopt::TcpKeepInterval, &1)?;
     setsockopt(&line, sockopt::TcpKeepCount, &3)?;
     setsockopt(&line, sockopt::KeepAlive, &true)?;
-    Ok(Some(line))
+    Ok(line)
 }
 
 /// The port and address in a `sockaddr_in` or `sockaddr_in6`.
@@ -204,7 +213,7 @@ mod tests {
     use std::net::TcpListener;
     use std::os::fd::AsRawFd;
 
-    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, socket};
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, getsockname, listen, socket};
 
     use super::*;
 
@@ -240,6 +249,15 @@ mod tests {
         assert_eq!(ask(&mut watch, 1, 1), None);
         let (peer, reason) = ask(&mut watch, 1, 1).unwrap();
         assert!(peer == 1 && reason.contains("nobody listens"), "{reason}");
+    }
+
+    #[test]
+    fn a_connection_to_itself_is_none() {
+        let own = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+        bind(own.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+        let address: SockaddrIn = getsockname(own.as_raw_fd()).unwrap();
+        nix::sys::socket::connect(own.as_raw_fd(), &address).unwrap();
+        assert_eq!(kept(TcpStream::from(own)).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     }
 
     #[test]
