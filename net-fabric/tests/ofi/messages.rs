@@ -1,5 +1,8 @@
 //! What arrives.
 
+use std::time::{Duration, Instant};
+
+use net_fabric::transport::ANYBODY;
 use net_fabric::transport::ofi::Config;
 
 use crate::world::{World, over, pattern, providers};
@@ -153,6 +156,45 @@ fn messages_overtake_those_that_nobody_has_asked_for() {
                 world.sent(0, send, bytes);
             }
             assert!(into == data, "{provider}");
+        }
+    }
+}
+
+/// A rank that awaits another one's message, and anybody's, takes only so much of what it has not asked for.
+#[test]
+fn a_flood_that_nobody_asks_for_waits_at_its_sender() {
+    const BYTES: usize = 1 << 20;
+    for provider in providers() {
+        let limits = [(usize::MAX, true), (4 << 20, false)];
+        for (unexpected_bytes, all) in limits.into_iter().filter(|_| provider == "net" || provider == "tcp") {
+            let mut world = World::new(&Config { unexpected_bytes, ..over(&provider) }, 3);
+            // More than the sockets of one connection take, and more messages than the provider puts aside by itself.
+            let data: Vec<_> = (0..200).map(|number| pattern(number, BYTES)).collect();
+            let (mut late, mut note) = ([0; 8], [0; 8]);
+            let awaited = world.receive(1, 2, 1, &mut late);
+            let anybodys = world.receive(1, ANYBODY, 2, &mut note);
+            let sends: Vec<_> = data.iter().map(|data| world.send(0, 1, 3, 7, data).unwrap()).collect();
+            let waited = Instant::now();
+            while waited.elapsed() < Duration::from_secs(2) {
+                world.drive();
+            }
+            let gone = sends.iter().filter(|send| world.has_ended(0, **send)).count();
+            assert_eq!(gone == sends.len(), all, "{provider}: {gone} of {} have gone", sends.len());
+
+            // Nothing else is held up, and nothing is lost.
+            for (tag, receive) in [(1, awaited), (2, anybodys)] {
+                let send = world.send(2, 1, tag, 5, &[9; 8]).unwrap();
+                world.received(1, receive, 5, 8);
+                world.sent(2, send, 8);
+            }
+            assert_eq!((late, note), ([9; 8], [9; 8]));
+            for (data, send) in data.iter().zip(sends) {
+                let mut into = vec![0; BYTES];
+                let receive = world.receive(1, 0, 3, &mut into);
+                world.received(1, receive, 7, BYTES);
+                world.sent(0, send, BYTES);
+                assert!(into == *data, "{provider}");
+            }
         }
     }
 }

@@ -94,8 +94,8 @@ pub struct Config {
     pub reads: u32,
     /// The most messages under way in each direction; the provider may take fewer.
     pub outstanding: usize,
-    /// Bytes of messages that nobody has asked for yet which are taken without pause to let others past, for providers
-    /// that do not do so themselves; more are taken while nothing else completes.
+    /// Bytes of messages that nobody has asked for yet which are taken to let others past, for providers that do not do
+    /// so themselves. Beyond it they are taken only from peers whose message a receive awaits.
     pub unexpected_bytes: usize,
     /// How long nothing comes from peers that are awaited before they are asked whether they live, where the provider does
     /// not tell.

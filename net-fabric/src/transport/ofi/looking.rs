@@ -71,14 +71,16 @@ impl OfiTransport {
         self.read_queue().map(drop)
     }
 
-    /// Those that something is awaited from in turns, and, every other time, any one if anybody's messages are.
+    /// Those that something is awaited from in turns, and, every other time, any one if anybody's messages are: as long as
+    /// there is room. What is in front of anybody's message may be no end of what this rank is to ask for much later.
     fn next_to_look_at(&mut self) -> Option<usize> {
         let receives = |operation: &Operation| matches!(operation.kind, Kind::Receive(_));
         let around = || self.slots.around(self.unexpected.cursor).filter(|(_, operation)| receives(operation));
         let named = around().find(|(_, operation)| operation.peer != ANYBODY);
         let named = named.map(|(slot, operation)| (slot, operation.peer));
         let (rank, its_turn) = self.unexpected.anybody;
-        if (its_turn || named.is_none()) && around().any(|(_, operation)| operation.peer == ANYBODY) {
+        let room = self.unexpected.has_room();
+        if room && (its_turn || named.is_none()) && around().any(|(_, operation)| operation.peer == ANYBODY) {
             let size = self.peers.len();
             let next = (1..=size).map(|step| (rank + step) % size).find(|next| self.lost[*next].is_none())?;
             self.unexpected.anybody = (next, false);

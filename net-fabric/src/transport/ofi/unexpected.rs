@@ -22,7 +22,7 @@ pub(super) struct Kept {
 pub(super) struct Unexpected {
     kept: HashMap<(usize, u64), VecDeque<Kept>>,
     bytes: usize,
-    /// That many are taken without pause.
+    /// That many are taken as they come. Beyond it only what is in front of a message that a receive awaits of one peer.
     limit: usize,
     /// Whether the provider needs this, and can do it.
     pub(super) enabled: bool,
@@ -85,7 +85,12 @@ impl Unexpected {
     /// Whether to look again at once. Beyond the limit it is one look a stall: the message that is waited for may be behind
     /// all others.
     pub(super) fn may_go_on(&self) -> bool {
-        self.can_look() && self.bytes < self.limit
+        self.can_look() && self.has_room()
+    }
+
+    /// Whether less is kept than the limit.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes < self.limit
     }
 
     pub(super) fn keep(&mut self, peer: usize, tag: u64, kept: Kept) {
