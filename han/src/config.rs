@@ -209,10 +209,12 @@ impl Config {
         Ok(config)
     }
 
-    /// A sentence for each variable of the environment that is almost one of this library's, and has no effect.
+    /// What may not be meant, a sentence each: variables of the environment that are almost one of this library's, and
+    /// have no effect; a tuning file of another machine.
     #[must_use]
-    pub fn misspelled(&self) -> &[String] {
-        &self.misspelled
+    pub fn doubts(&self) -> Vec<String> {
+        let foreign = self.tuning.as_ref().and_then(|source| source.foreign());
+        self.misspelled.iter().cloned().chain(foreign).collect()
     }
 
     /// Applies `key=value,...`, as in `HAN_SET` and `--set`.

@@ -115,7 +115,7 @@ impl Context {
         }
         let world = Communicator::new(world, Rc::clone(&inner));
         if inner.config.log >= LogLevel::Warn && world.rank() == 0 {
-            inner.config.misspelled().iter().for_each(|sentence| say(&format!("han: {sentence}")));
+            inner.config.doubts().iter().for_each(|doubt| say(&format!("han: {doubt}")));
         }
         if inner.config.log >= LogLevel::Info && world.rank() == 0 {
             say(&format!("han: {}", world.describe().trim_end()));

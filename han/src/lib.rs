@@ -26,6 +26,7 @@ mod error;
 pub mod files;
 pub mod foreseen;
 mod group;
+pub mod machine;
 mod misspelled;
 mod network;
 mod nodes;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use shm_core::{Circumstances, Explanation, Question, explain};
 
 use crate::bench::{Memory, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
-use crate::info::{tell_misspelled, trial};
+use crate::info::{tell_doubts, trial};
 use crate::output::{counted, stdout};
 use crate::whole::{MOST_RANKS, within};
 
@@ -84,7 +84,7 @@ impl Args {
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let mut config = Config::from_environment()?;
-    tell_misspelled(&config);
+    tell_doubts(&config);
     args.set.iter().try_for_each(|pair| config.set_all(pair))?;
     if args.plan && args.nodes < 2 {
         return Err("--plan draws what several nodes do: give their number by --nodes".into());

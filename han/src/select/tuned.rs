@@ -64,18 +64,19 @@ fn with(
     path: &Path,
 ) -> Choice {
     let mut choice = form::explain(over, &inter.with(tuned));
+    let how = if found.point.estimated { "estimated" } else { "measured" };
     for point in &mut choice.points {
         let is_open = inter.get(&point.change).is_some_and(|value| value == "auto");
         let is_measured = tuned.get(&point.change).is_some_and(|value| value != "auto");
         if is_open && is_measured && !point.because.contains("is set, but") {
             let one = point.change == "segment_bytes" && found.point.is_one_chunk();
-            let because = if one { "tuned: one chunk was measured to be best" } else { "tuned: measured to be best" };
-            because.clone_into(&mut point.because);
+            let chunk = if one { "one chunk was " } else { "" };
+            point.because = format!("tuned: {chunk}{how} to be best");
         }
     }
     let Found { shape, point: measured } = found;
     let what = format!(
-        "measured {:.1} us for {} bytes by {} x {} ranks over {} on {}{}: {}",
+        "{how} {:.1} us for {} bytes by {} x {} ranks over {} on {}{}: {}",
         measured.us,
         measured.bytes,
         shape.nodes,

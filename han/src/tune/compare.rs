@@ -112,7 +112,7 @@ mod tests {
     fn choices_are_measured_in_turns() {
         let space = Space::new((2, 2), &[Collective::Bcast], (8, 8), true);
         let case = space.cases().next().unwrap();
-        let found = |settings| Found { case, settings, us: 0.0, estimate: None };
+        let found = |settings| Found { case, settings, us: 0.0, estimated: false, estimate: None };
         let outcome = |settings| Outcome { found: vec![found(settings)], ..Outcome::default() };
         let chosen = set(Inter::default(), "inter_policy", "wait_all");
         let outcomes = [(Method::Exhaustive, outcome(chosen)), (Method::Task, outcome(Inter::default()))];

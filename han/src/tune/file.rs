@@ -9,6 +9,7 @@ use siphasher::sip::SipHasher13;
 
 use super::text;
 use crate::files::read_text;
+use crate::machine;
 use crate::select::{Inter, KEYS};
 
 /// What is measured for one shape of jobs.
@@ -35,8 +36,10 @@ pub struct Point {
     pub collective: Collective,
     /// Bytes of a rank's vector.
     pub bytes: usize,
-    /// Microseconds that it took.
+    /// Microseconds that it takes.
     pub us: f64,
+    /// They follow from what its tasks took: it was not measured whole.
+    pub estimated: bool,
     /// What was set; what is `auto` was chosen by the built-in rules.
     pub settings: Inter,
 }
@@ -80,6 +83,15 @@ impl Source {
         let shapes: Vec<String> = self.tuning.shapes.iter().map(shape).collect();
         let shapes = if shapes.is_empty() { "nothing".to_owned() } else { shapes.join(", ") };
         format!("{}, measured on {}: {shapes}", self.identity(), self.tuning.machine)
+    }
+
+    /// A sentence, if another machine than this one was measured.
+    #[must_use]
+    pub fn foreign(&self) -> Option<String> {
+        let (path, measured, own) = (self.path.display(), &self.tuning.machine, machine::in_words());
+        let why =
+            || format!("{path} was measured on {measured:?}, and this is {own:?}: other choices may be best here");
+        (*measured != own).then(why)
     }
 
     /// Path and hash, for ranks to compare.
@@ -141,11 +153,15 @@ impl Tuning {
                     continue;
                 }
                 let _ = writeln!(text, "{} = [", collective.name());
-                for Point { bytes, us, settings, .. } in of {
+                for Point { bytes, us, estimated, settings, .. } in of {
                     let set = assignments(settings).map(|(key, value)| format!("{key} = {}", plain(&value)));
                     let set: Vec<String> = set.collect();
-                    let _ =
-                        writeln!(text, "    {{ bytes = {bytes}, us = {us:.3}, settings = {{ {} }} }},", set.join(", "));
+                    let estimated = if *estimated { ", estimated = true" } else { "" };
+                    let _ = writeln!(
+                        text,
+                        "    {{ bytes = {bytes}, us = {us:.3}{estimated}, settings = {{ {} }} }},",
+                        set.join(", ")
+                    );
                 }
                 text.push_str("]\n");
             }
@@ -155,7 +171,7 @@ impl Tuning {
 }
 
 /// The keys that are set, and to what; of several keys for the same the first.
-pub(crate) fn assignments(settings: &Inter) -> impl Iterator<Item = (&'static str, String)> {
+pub fn assignments(settings: &Inter) -> impl Iterator<Item = (&'static str, String)> {
     let mut known = Inter::default();
     let values = KEYS.iter().map(|(key, _)| (*key, settings.get(key).unwrap_or_default()));
     values.filter(move |(key, value)| {

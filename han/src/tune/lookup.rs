@@ -126,6 +126,7 @@ mod tests {
             collective,
             bytes,
             us: 1.0,
+            estimated: false,
             settings: Inter::default(),
         };
         let points = points.iter().map(point).collect();
@@ -173,7 +174,7 @@ mod tests {
     fn a_point_tells_about_vectors_like_its_own() {
         let chunks_of = |bytes: usize, segment_bytes: Option<usize>| {
             let settings = Inter { segment_bytes, ..Inter::default() };
-            let point = Point { collective: Collective::Bcast, bytes, us: 1.0, settings };
+            let point = Point { collective: Collective::Bcast, bytes, us: 1.0, estimated: false, settings };
             move |wanted: usize| point.settings_for(wanted).map(|settings| settings.segment_bytes)
         };
         let (kilo, mega) = (1 << 10, 1 << 20);

@@ -14,8 +14,8 @@ mod search;
 mod space;
 mod text;
 
-pub use file::{Measured, Point, Source, Tuning, settings_text};
-pub(crate) use file::{assignments, hash_of};
+pub(crate) use file::hash_of;
+pub use file::{Measured, Point, Source, Tuning, assignments, settings_text};
 pub use journal::{Entry, Journal};
 pub use lookup::{Found, Wanted};
 pub use search::{Bench, Check, Found as Best, Method, Outcome, Validation, Whole, Work, search, validate, works};

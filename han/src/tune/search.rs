@@ -117,6 +117,8 @@ pub struct Found {
     pub settings: Inter,
     /// Microseconds that it takes: as measured, or estimated where that decided.
     pub us: f64,
+    /// Whether an estimate decided.
+    pub estimated: bool,
     /// Microseconds that were estimated, if they were.
     pub estimate: Option<f64>,
 }
@@ -278,7 +280,7 @@ impl<'a, B: Bench> Search<'a, B> {
                 let settings = candidate.settings(case);
                 let us = self.whole(case, settings)?;
                 if best.is_none_or(|best| us < best.us) {
-                    best = Some(Found { case, settings, us, estimate: None });
+                    best = Some(Found { case, settings, us, estimated: false, estimate: None });
                 }
             }
             self.outcome.found.extend(best);
@@ -331,7 +333,7 @@ impl<'a, B: Bench> Search<'a, B> {
             }
             let found = estimates.into_iter().map(|Estimate { us, candidate, .. }| {
                 let settings = candidate.settings(case);
-                Found { case, settings, us, estimate: Some(us) }
+                Found { case, settings, us, estimated: true, estimate: Some(us) }
             });
             let mut found: Vec<Found> = found.collect();
             if found.len() > 1 {
@@ -370,7 +372,7 @@ impl<'a, B: Bench> Search<'a, B> {
                 if measured.is_empty() || found.us <= best * CLOSE {
                     measured.push(self.turn(&self.whole_work(found.case, found.settings), turn)?);
                     measured.sort_by(f64::total_cmp);
-                    found.us = measured[measured.len() / 2];
+                    (found.us, found.estimated) = (measured[measured.len() / 2], false);
                 }
             }
         }

@@ -362,7 +362,7 @@ mod tests {
             let case = Case { collective: Collective::Bcast, bytes };
             let settings = Candidate { family, segment }.settings(case);
             assert_eq!(settings.segment_bytes, Some(expected));
-            let point = Point { collective: case.collective, bytes, us: 1.0, settings };
+            let point = Point { collective: case.collective, bytes, us: 1.0, estimated: false, settings };
             assert_eq!(point.is_one_chunk(), segment.is_none());
         }
     }

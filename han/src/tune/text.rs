@@ -52,6 +52,8 @@ struct Shape {
 struct Row {
     bytes: Spanned<usize>,
     us: Spanned<f64>,
+    #[serde(default)]
+    estimated: bool,
     settings: BTreeMap<Spanned<String>, Spanned<Value>>,
 }
 
@@ -109,7 +111,7 @@ impl Shape {
 
 impl Row {
     fn check(self, collective: Collective, text: &str) -> Result<Point, String> {
-        let Self { bytes, us, settings: pairs } = self;
+        let Self { bytes, us, estimated, settings: pairs } = self;
         if !(us.get_ref().is_finite() && *us.get_ref() > 0.0) {
             return Err(at(text, &us.span(), &format!("us = {}: expected microseconds, more than 0", us.get_ref())));
         }
@@ -122,7 +124,7 @@ impl Row {
             };
             set.map_err(|why| at(text, &key.span(), &why))?;
         }
-        Ok(Point { collective, bytes: bytes.into_inner(), us: us.into_inner(), settings })
+        Ok(Point { collective, bytes: bytes.into_inner(), us: us.into_inner(), estimated, settings })
     }
 }
 
@@ -143,7 +145,7 @@ provider = "tcp"
 date = "2026-01-31"
 method = "task"
 bcast = [
-    { bytes = 8, us = 11.25, settings = {} },
+    { bytes = 8, us = 11.25, estimated = true, settings = {} },
     { bytes = 4096, us = 20, settings = { inter_algorithm = "chain", inter_chunk_bytes = 1024 } },
 ]
 allreduce = [
@@ -156,6 +158,7 @@ allreduce = [
         let tuning = Tuning::parse(TEXT).unwrap();
         assert_eq!((tuning.machine.as_str(), tuning.shapes.len()), ("two of \"them\"", 1));
         let points = &tuning.shapes[0].points;
+        assert_eq!([0, 1].map(|point| points[point].estimated), [true, false]);
         assert_eq!(points[1].settings.get("inter_chunk_bytes").unwrap(), "1024");
         assert_eq!(points[2].settings.get("inter_policy").unwrap(), "wait_all");
         assert_eq!(Tuning::parse(&tuning.to_text()).unwrap(), tuning);

@@ -32,7 +32,7 @@ use pattern::Cell;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The configuration's own variable; `--set` adds to it.
-const SET_VARIABLE: &str = "HAN_SET";
+pub(crate) const SET_VARIABLE: &str = "HAN_SET";
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {

@@ -100,12 +100,5 @@ impl Cache {
 /// The machine in a few words: processor and kernel.
 pub(crate) fn machine() -> String {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{}, Linux {}", processor(), kernel.trim())
-}
-
-/// The model of the processors.
-pub(crate) fn processor() -> String {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    model.map_or(std::env::consts::ARCH, |(_, name)| name.trim()).to_owned()
+    format!("{}, Linux {}", han::machine::processor(), kernel.trim())
 }

@@ -19,7 +19,7 @@ use crate::bench::stats::bytes_text;
 use crate::output::stdout;
 use crate::status::ranges_text;
 use hardware::Hardware;
-pub(crate) use hardware::{machine, processor};
+pub(crate) use hardware::machine;
 use providers::Provider;
 use trial::Trial;
 
@@ -101,7 +101,7 @@ impl Info {
             isa: isa.name(),
         });
         let config = Config::from_environment()?;
-        tell_misspelled(&config);
+        tell_doubts(&config);
         let (providers, network_error) = providers::find(&config);
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -150,10 +150,10 @@ fn settings_table<'a>(name: &str, settings: impl Iterator<Item = (&'static str, 
     table
 }
 
-/// Says which variables of the environment have no effect because of their names, as rank 0 of a job does.
-pub(crate) fn tell_misspelled(config: &Config) {
+/// Says what may not be meant, as rank 0 of a job does.
+pub(crate) fn tell_doubts(config: &Config) {
     if config.log >= LogLevel::Warn {
-        config.misspelled().iter().for_each(|sentence| eprintln!("han: {sentence}"));
+        config.doubts().iter().for_each(|doubt| eprintln!("han: {doubt}"));
     }
 }
 

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use han::files::{read_text, replaceable};
+use han::machine;
 use han::tune::{Measured, Source, Tuning};
 use nix::unistd::{AccessFlags, access};
 
 use super::Result;
-use crate::info::processor;
 
 /// What an interrupted search of `out` has left.
 pub(super) fn journal(out: &Path) -> PathBuf {
@@ -39,7 +39,7 @@ pub(super) fn check(out: &Path, resumes: bool) -> Result<()> {
 
 /// What the file has, of this machine.
 fn known(out: &Path) -> Result<Tuning> {
-    let own = machine();
+    let own = machine::in_words();
     if !out.exists() {
         return Ok(Tuning { machine: own, ..Tuning::default() });
     }
@@ -70,14 +70,6 @@ pub(super) fn write(out: &Path, measured: Measured) -> Result<()> {
 pub(super) fn append(path: &Path, text: &str) -> Result<()> {
     let opened = OpenOptions::new().create(true).append(true).open(path);
     opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| format!("{}: {e}", path.display()).into())
-}
-
-/// This machine in words.
-pub(super) fn machine() -> String {
-    // All of them: a rank may be bound to one.
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    format!("{}, {cores} cores", processor())
 }
 
 /// Today, in UTC.
@@ -139,7 +131,7 @@ mod tests {
         append(&journal(&out), "a line\n").unwrap();
         assert!(check(&out, false).unwrap_err().to_string().contains("--resume"));
         check(&out, true).unwrap();
-        let text = fs::read_to_string(&out).unwrap().replace(&machine(), "another");
+        let text = fs::read_to_string(&out).unwrap().replace(&machine::in_words(), "another");
         fs::write(&out, text).unwrap();
         assert!(check(&out, true).unwrap_err().to_string().contains("another machine, \"another\""));
     }

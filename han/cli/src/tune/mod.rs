@@ -14,11 +14,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use han::Collective;
-use han::tune::{Method, Space};
+use han::tune::{Method, Space, assignments};
+use han::{Collective, Config};
 
 use crate::bench::stats::parse_bytes;
-use crate::bench::{Memory, with_settings};
+use crate::bench::{Memory, SET_VARIABLE, with_settings};
 use crate::whole::{MOST_RANKS, within};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -130,6 +130,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
 
 /// Runs this very command as a job, and draws how far it is; under a launcher it only becomes a rank.
 pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs) -> Result<ExitCode> {
+    leaves_open(&how.set)?;
     let executable = std::env::current_exe()?;
     let own = std::env::args_os().skip(1).chain([OsString::from("--worker")]);
     let mut command = Command::new(&executable);
@@ -147,6 +148,19 @@ pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs) -> Result<ExitCo
     }
     command.arg("--").arg(executable).args(own).arg("--report-progress");
     bar::follow(command)
+}
+
+/// Refuses settings of what is compared: the file could not say that they hold.
+fn leaves_open(set: &[String]) -> Result<()> {
+    let mut config = Config::default();
+    let inherited = std::env::var(SET_VARIABLE).unwrap_or_default();
+    [&inherited].into_iter().chain(set).try_for_each(|pairs| config.set_all(pairs))?;
+    match assignments(&config.inter).find(|(key, _)| *key != "wire_mbit_s") {
+        Some((key, value)) => {
+            Err(format!("{key}={value} is set, and is what configurations differ in: leave it out").into())
+        }
+        None => Ok(()),
+    }
 }
 
 fn parse_method(text: &str) -> std::result::Result<Method, String> {

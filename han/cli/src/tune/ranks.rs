@@ -53,7 +53,7 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
         args.job.how.ms,
         args.job.how.node_exec.as_deref().unwrap_or_default(),
         std::env::var("HAN_SET").unwrap_or_default(),
-        file::machine()
+        han::machine::in_words()
     );
     if args.against_flat {
         let slower = against_flat(&mut bench, &space)?;
@@ -77,6 +77,7 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
             collective: found.case.collective,
             bytes: found.case.bytes,
             us: found.us,
+            estimated: found.estimated,
             settings: found.settings,
         };
         let measured = Measured {

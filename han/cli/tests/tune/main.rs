@@ -111,12 +111,36 @@ fn a_search_writes_what_ranks_then_use() {
 fn what_is_set_holds_while_measuring() {
     let folder = tempfile::tempdir().unwrap();
     let [out, trace] = ["tuning.toml", "trace.json"].map(|name| folder.path().join(name));
-    let words = ["--min", "16K", "--max", "16K", "--collectives", "bcast", "--set", "inter_bcast_algorithm=linear"];
-    let job = tune(&out, &words).env("HAN_TRACE", trace.to_str().unwrap());
-    job.start().finish().expect(0, &[]);
-    let trace = fs::read_to_string(trace).unwrap();
-    assert!(trace.contains("nodes/linear"), "nothing was measured");
-    assert!(!trace.contains("nodes/binomial") && !trace.contains("nodes/chain"), "others than what is set were");
+    let words = ["--min", "16K", "--max", "16K", "--collectives", "bcast", "--set"];
+    let with = |set: &str| {
+        let job = tune(&out, &[&words[..], &[set]].concat()).env("HAN_TRACE", trace.to_str().unwrap());
+        job.start().finish()
+    };
+    with("trace_spans=64").expect(0, &[]);
+    let spans = fs::read_to_string(&trace).unwrap().matches("\"ph\":\"X\"").count();
+    assert!((1..=4 * 64).contains(&spans), "{spans} spans of 4 ranks");
+    with("inter_bcast_algorithm=linear").expect(1, &["inter_bcast_algorithm=linear is set", "leave it out"]);
+}
+
+#[test]
+fn what_was_measured_elsewhere_or_not_whole_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let explain = |text: &str| {
+        fs::write(&path, text).unwrap();
+        let words = ["explain", "bcast", "1K", "-n", "4", "--nodes", "2"];
+        let said = han(&words).env("HAN_TUNING", path.to_str().unwrap()).start().finish();
+        said.expect(0, &[]);
+        said
+    };
+    let measured = file("{ nodes_form = \"flat\" }");
+    let said = explain(&measured);
+    assert!(said.stderr.contains("mine.toml was measured on \"this\", and this is \""), "{said:?}");
+    let here = measured.replace("\"this\"", &format!("{:?}", han::machine::in_words()));
+    let said = explain(&here.replace("us = 5.5,", "us = 5.5, estimated = true,"));
+    assert!(!said.stderr.contains("was measured on"), "{said:?}");
+    assert!(said.stdout.contains("tuning is used: estimated 5.5 us for 1024 bytes"), "{said:?}");
+    assert!(said.stdout.contains("tuned: estimated to be best"), "{said:?}");
 }
 
 #[test]
