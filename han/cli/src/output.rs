@@ -2,8 +2,8 @@
 
 use std::error::Error;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, StdoutLock, Write};
-use std::path::Path;
+use std::io::{self, ErrorKind, Read, StdoutLock, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The code by which a shell tells that `SIGPIPE` has ended a program.
@@ -45,6 +45,27 @@ pub(crate) fn is_reader_left(error: &(dyn Error + 'static)) -> bool {
 /// `1 rank`, `2 ranks`.
 pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A path for a picture: there is none yet, or one that may be replaced.
+pub(crate) fn picture_path(path: &str) -> Result<PathBuf, String> {
+    replaceable(path, &["<svg", "<?xml"], "picture")
+}
+
+/// A path for a trace.
+pub(crate) fn trace_path(path: &str) -> Result<PathBuf, String> {
+    replaceable(path, &["{\"displayTimeUnit\""], "trace")
+}
+
+/// The path, unless there is a file with text that begins otherwise.
+fn replaceable(path: &str, starts: &[&str], what: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    let mut start = [0; 32];
+    // What cannot be read may be written all the same, a device for instance.
+    let file = path.is_file().then(|| File::open(&path)).and_then(Result::ok);
+    let read = file.and_then(|mut file| file.read(&mut start).ok()).unwrap_or(0);
+    let is_own = read == 0 || starts.iter().any(|own| start[..read].starts_with(own.as_bytes()));
+    if is_own { Ok(path) } else { Err(format!("that file is no {what}, and stays as it is: name another one")) }
 }
 
 /// Writes the file that a user has named; what is left of one that could not be written is removed.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where a user's messages come from. The rest of `han-cli` prints reports, and its errors are about its arguments.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "shm-core/src",
     "shm-core/reduce-kernels/src",
     "net-fabric/src",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 14] = [
     "han/cli/src/tune",
     "han/cli/src/limits",
     "han/cli/src/bench",
+    "han/cli/src/output.rs",
     "han/cli/src/whole.rs",
     "han/mpi/src",
 ];
@@ -64,8 +65,9 @@ const SIGNS: [&str; 16] = [
     "reason:",
 ];
 
-/// Reasons of choices, and what only the authors can meet: neither is a message.
-const NO_MESSAGES: [&str; 7] = [
+/// Reasons of choices, what only the authors can meet, and what ends a program quietly: none is a message.
+const NO_MESSAGES: [&str; 8] = [
+    "the reader of standard output has left",
     "timed now and then; non-temporal for a while when …",
     "operators that commute were measured, and this one does not",
     "the result may not depend on what was measured",

@@ -66,12 +66,13 @@ fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -
         );
         return Err(Error::Environment(why));
     }
-    if let Some(size) = set(rendezvous::SIZE).filter(|size| size != "1") {
+    let (address, size, rank) = (rendezvous::ADDRESS, rendezvous::SIZE, rendezvous::RANK);
+    let told = [size, rank].into_iter().find_map(|name| set(name).map(|value| (name, value)));
+    if let Some((name, value)) = told.filter(|told| *told != (size, "1".to_owned())) {
         // The same answer to ranks that would meet, had they been told where.
-        let (address, name, rank) = (rendezvous::ADDRESS, rendezvous::SIZE, rendezvous::RANK);
         let why = format!(
-            "{name}={size} is set beside no {address}: ranks meet at an address and port of rank 0's machine, such as \
-             {address}=node1:29500; a process that is to be alone: env -u {name} -u {rank}"
+            "{name}={value} is set beside no {address}: ranks meet at an address and port of rank 0's machine, such as \
+             {address}=node1:29500; a process that is to be alone: env -u {size} -u {rank}"
         );
         return Err(Error::Environment(why));
     }
@@ -116,7 +117,9 @@ mod tests {
         assert!(
             refusal(&[("HAN_RANK", "0"), ("HAN_SIZE", "2")]).contains("HAN_SIZE=2 is set beside no HAN_RENDEZVOUS")
         );
+        assert!(refusal(&[("HAN_RANK", "0")]).contains("HAN_RANK=0 is set beside no HAN_RENDEZVOUS"));
         assert!(connect_under(&[("HAN_SIZE", "1")]).is_ok());
+        assert!(connect_under(&[("HAN_SIZE", "1"), ("HAN_RANK", "0")]).is_ok());
         assert!(refusal(&[("PMI_PORT", "localhost:1")]).contains("PMI_ID is not set"));
     }
 

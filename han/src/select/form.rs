@@ -96,9 +96,18 @@ const SLOW_SEGMENT_BYTES: usize = 64 << 10;
 /// A wire is slow in that if it is so many times slower than those of the measurements: before, a chunk's own cost counts for more.
 const SLOW_TIMES: usize = 4;
 
-/// How long the chunks are that go through both levels, and why: with several leaders the part of each is as long as a chunk
-/// with one.
+/// Chunks of one vector, at most: each takes some 300 bytes of every rank's memory for its tasks.
+const MOST_SEGMENTS: usize = 1 << 14;
+
+/// How long the chunks are that go through both levels, and why.
 fn segment(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
+    let (bytes, why) = wished_segment(over, inter);
+    let least = (over.count * over.element_bytes).div_ceil(MOST_SEGMENTS);
+    if bytes >= least { (bytes, why) } else { (least, "a vector has at most 16384 chunks, whose tasks take memory") }
+}
+
+/// How long they would be: with several leaders the part of each is as long as a chunk with one.
+fn wished_segment(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
     if let Some(bytes) = inter.segment_bytes {
         return (bytes, "the setting says so");
     }
@@ -317,6 +326,11 @@ mod tests {
         };
         assert_eq!([chunk_bytes(None, None), chunk_bytes(Some(2), None), chunk_bytes(Some(9), None)], [256, 512, 768]);
         assert_eq!(chunk_bytes(Some(2), Some(64 << 10)), 64, "what is set is the whole chunk");
+        // 8 MiB, and 64 GiB.
+        let longer =
+            |count| explain(&OverNodes { count, ..over }, &Inter { segment_bytes: Some(64), ..Inter::default() });
+        let longer = [1 << 20, 1 << 33].map(|count| longer(count).shape.chunk_bytes);
+        assert_eq!(longer, [512, 4 << 20], "a plan has so many chunks at most");
         assert_eq!(allreduce(1 << 20, Some(2)), (2, "the setting says so".into(), "nodes-2/recursive-doubling".into()));
         assert_eq!(allreduce(1 << 20, Some(3)).1, "the setting says so");
         assert_eq!(

@@ -48,7 +48,7 @@ fn find<'a>(
         let bytes = found.point.bytes;
         format!("nothing nearer to {} bytes than {bytes} was measured, and that is too far to tell", wanted.bytes)
     };
-    let tuned = found.point.settings_for(wanted.bytes).ok_or_else(far)?;
+    let tuned = found.settings_for(&wanted).ok_or_else(far)?;
     match set(inter).find(|(key, value)| tuned.get(key).is_some_and(|tuned| tuned != "auto" && tuned != *value)) {
         Some((key, value)) => Err(format!("{key}={value} is set, and something else was measured to be best")),
         None => Ok((wanted, found, tuned)),

@@ -8,7 +8,7 @@ use shm_core::Collective;
 use siphasher::sip::SipHasher13;
 
 use super::text;
-use crate::files::read_text;
+use crate::files::{read_text, replaceable};
 use crate::machine;
 use crate::select::{Inter, KEYS};
 
@@ -71,7 +71,8 @@ impl Source {
     /// A sentence with the line that is wrong, and what would be right.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = path.display();
-        let text = read_text(path).map_err(|e| format!("{name}: {e}"))?;
+        // Every rank reads it, which a pipe allows to one of them.
+        let text = replaceable(path).and_then(|_| read_text(path)).map_err(|e| format!("{name}: {e}"))?;
         let tuning = Tuning::parse(&text).map_err(|e| format!("{name}: {e}"))?;
         Ok(Self { path: path.to_owned(), tuning, hash: hash_of(&text) })
     }

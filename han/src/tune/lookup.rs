@@ -9,6 +9,8 @@ use crate::select::Inter;
 
 /// What was measured tells about vectors of up to so many times its length, and down to such a part of it.
 const REACH: usize = 4;
+/// An algorithm that is best for so many nodes tells about up to so many times as many, and down to such a part.
+const REACH_OF_ALGORITHMS: usize = 2;
 /// With so many chunks the pipeline is full most of the time: what a chunk takes is stable (equations 5.4 and 5.5), and longer
 /// vectors only have more of them.
 const STABLE_CHUNKS: usize = 8;
@@ -60,11 +62,23 @@ impl Point {
     }
 }
 
+impl Found<'_> {
+    /// What the point says for `wanted`, as [`Point::settings_for`]. Algorithms are left open where the nodes are others by
+    /// far, or were two: between two all trees are the same, so the name of the one that was measured says nothing.
+    #[must_use]
+    pub fn settings_for(&self, wanted: &Wanted<'_>) -> Option<Inter> {
+        let settings = self.point.settings_for(wanted.bytes)?;
+        let (fewer, more) = (self.shape.nodes.min(wanted.nodes), self.shape.nodes.max(wanted.nodes));
+        let is_alike = fewer == more || (fewer > 2 && more <= fewer.saturating_mul(REACH_OF_ALGORITHMS));
+        Some(if is_alike { settings } else { Inter { algorithm: None, algorithms: [None; 3], ..settings } })
+    }
+}
+
 impl Tuning {
     /// The measured point that is nearest to what is wanted: first the shape, by the ratios of nodes and of ranks a node,
     /// where another provider counts more than any ratio; then the bytes, by their ratio. Of two that are as near the
-    /// smaller one. `None` if nothing was measured for the collective. What the point says for so many bytes:
-    /// [`Point::settings_for`].
+    /// smaller one. `None` if nothing was measured for the collective. What the point says:
+    /// [`Found::settings_for`].
     #[must_use]
     pub fn look_up(&self, wanted: &Wanted<'_>) -> Option<Found<'_>> {
         let has_points = |shape: &&Measured| shape.points.iter().any(|point| point.collective == wanted.collective);
@@ -168,6 +182,22 @@ mod tests {
         assert_eq!(find(Allreduce, 16, 8, 8, tcp), Some((2, 2, 8)));
         assert_eq!(find(Barrier, 2, 2, 0, tcp), Some((4, 4, 0)));
         assert_eq!(find(Reduce, 2, 2, 8, tcp), None);
+    }
+
+    #[test]
+    fn algorithms_tell_about_as_many_nodes_as_were_measured() {
+        let settings = Inter { algorithm: "ring".parse().ok(), leaders: Some(2), ..Inter::default() };
+        let algorithm = |measured_nodes, nodes| {
+            let mut shape = measured(measured_nodes, 2, "tcp", &[(Collective::Allreduce, 8)]);
+            shape.points[0].settings = settings;
+            let wanted =
+                Wanted { collective: Collective::Allreduce, nodes, ranks_per_node: 2, bytes: 8, provider: None };
+            let found = Found { shape: &shape, point: &shape.points[0] }.settings_for(&wanted).unwrap();
+            assert_eq!(found.leaders, Some(2));
+            found.algorithm.is_some()
+        };
+        assert_eq!([2, 3, 64].map(|nodes| algorithm(2, nodes)), [true, false, false]);
+        assert_eq!([2, 3, 4, 6, 12, 13].map(|nodes| algorithm(6, nodes)), [false, true, true, true, true, false]);
     }
 
     #[test]

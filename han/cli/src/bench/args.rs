@@ -76,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SPEC", value_parser = Spec::parse, conflicts_with_all = ["limits", "cold", "style", "overlap"])]
     pub(super) noise: Option<Spec>,
     /// A plot of --noise or --overlap, as SVG
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = crate::output::picture_path)]
     pub(super) svg: Option<PathBuf>,
     /// The number of the turn; set by the process that starts the jobs
     #[arg(long, value_name = "T", default_value_t = 0, hide = true)]

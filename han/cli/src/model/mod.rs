@@ -86,7 +86,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "A", conflicts_with = "noise")]
     against: Option<String>,
     /// A plot, as SVG
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = crate::output::picture_path)]
     svg: Option<PathBuf>,
     /// One JSON object a line
     #[arg(long)]

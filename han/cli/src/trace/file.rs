@@ -22,8 +22,6 @@ pub(super) struct Traced {
     pub(super) events: Vec<Event>,
     /// What a reader should know.
     pub(super) remarks: Vec<String>,
-    /// Where all of it lies, which nothing may be written over.
-    pub(super) files: Vec<PathBuf>,
 }
 
 /// What a rank says of itself.
@@ -76,12 +74,12 @@ impl Traced {
     /// Reads the files of one job. A file that says that its job has not ended well stands for the parts beside it.
     pub(super) fn read(paths: &[PathBuf]) -> Result<Self> {
         let mut contents = Vec::new();
-        let (mut remarks, mut damaged, mut files) = (Vec::new(), Vec::new(), paths.to_vec());
+        let (mut remarks, mut damaged) = (Vec::new(), Vec::new());
         for path in paths {
             let content = read(path)?;
             let head = &content.other_data;
             if !head.whole && head.ranks.is_empty() {
-                let parts = parts_beside(path, head, &mut files, &mut damaged);
+                let parts = parts_beside(path, head, &mut damaged);
                 remarks.push(format!(
                     "{}: the job has not come to its end, or is under way: {} of {} ranks have left their part",
                     path.display(),
@@ -105,7 +103,7 @@ impl Traced {
         remarks.append(&mut damaged);
         contents.sort_by_key(|content| content.other_data.ranks.first().map(|rank| rank.rank));
         remarks.extend(align(&mut contents));
-        let mut traced = Self { job, size, ranks: Vec::new(), events: Vec::new(), remarks, files };
+        let mut traced = Self { job, size, ranks: Vec::new(), events: Vec::new(), remarks };
         for Content { other_data, trace_events } in contents {
             traced.ranks.extend(other_data.ranks);
             traced.events.extend(trace_events);
@@ -145,7 +143,7 @@ fn read(path: &Path) -> Result<Content> {
 }
 
 /// The parts of the same job, which lie beside `path`; says which ones are there and cannot be read.
-fn parts_beside(path: &Path, head: &Head, files: &mut Vec<PathBuf>, damaged: &mut Vec<String>) -> Vec<Content> {
+fn parts_beside(path: &Path, head: &Head, damaged: &mut Vec<String>) -> Vec<Content> {
     let mut parts = Vec::new();
     for rank in 0..head.size {
         let mut name = path.as_os_str().to_owned();
@@ -154,9 +152,8 @@ fn parts_beside(path: &Path, head: &Head, files: &mut Vec<PathBuf>, damaged: &mu
         match read(&name) {
             Ok(part) if part.other_data.job == head.job => parts.push(part),
             Err(e) if name.exists() => damaged.push(format!("rank {rank} is left out: {e}")),
-            _ => continue,
+            _ => {}
         }
-        files.push(name);
     }
     parts
 }

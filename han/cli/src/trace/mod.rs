@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use file::Traced;
 use spans::Window;
 
-use crate::output::{stdout, write_file};
+use crate::output::{picture_path, stdout, trace_path, write_file};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -27,10 +27,10 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Draw what was under way on each rank, and when
-    #[arg(long, value_name = "OUT")]
+    #[arg(long, value_name = "OUT", value_parser = picture_path)]
     svg: Option<PathBuf>,
     /// Put the files together as one
-    #[arg(long, value_name = "OUT")]
+    #[arg(long, value_name = "OUT", value_parser = trace_path)]
     merge: Option<PathBuf>,
     /// Only this call, counted from 0 on its communicator
     #[arg(long, value_name = "[COMMUNICATOR:]NUMBER", value_parser = parse_call, conflicts_with_all = ["from", "to"])]
@@ -46,10 +46,10 @@ pub(crate) struct Args {
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let traced = Traced::read(&args.files)?;
-    if let Some(path) = &args.svg
-        && traced.files.iter().chain(&args.merge).any(|other| is_same_file(path, other))
+    if let (Some(svg), Some(merge)) = (&args.svg, &args.merge)
+        && is_same_file(svg, merge)
     {
-        return Err(format!("--svg {} would write over the trace: name another file", path.display()).into());
+        return Err(format!("--svg {} would write over the trace: name another file", svg.display()).into());
     }
     if let Some(path) = &args.merge {
         write_file(path, &traced.merged()?)?;

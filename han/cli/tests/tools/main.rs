@@ -134,8 +134,15 @@ fn bench_compares_policies_under_noise() {
     assert!(std::fs::read_to_string(path).unwrap().contains("event"));
     let refused = |words: &[&str]| output(&[&["bench"], words].concat()).unwrap_err();
     assert!(refused(&["all", "-n", "2", "--noise", "rank=1,ms=1"]).contains("one collective"));
-    assert!(refused(&["bcast", "-n", "2", "--noise", "rank=2,ms=1"]).contains("0 to 1"));
+    assert!(refused(&["bcast", "-n", "2", "--noise", "rank=2,ms=1"]).contains("there are 2 ranks"));
     assert!(refused(&["bcast", "-n", "2", "--noise", "loud"]).contains("rank=R,ms=MS"));
+    for spec in ["uniform=5..5ms,hz=1000", "uniform=10..0ms,hz=10", "rank=1,ms=1,hz=1000000"] {
+        assert!(refused(&["bcast", "-n", "2", "--noise", spec]).contains("shorter than the period"), "{spec}");
+    }
+    std::fs::write(path, "precious").unwrap();
+    let refused = refused(&["bcast", "-n", "2", "--noise", "rank=1,ms=1", "--svg", path]);
+    assert!(refused.contains("is no picture, and stays as it is"), "{refused}");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "precious");
 }
 
 #[test]

@@ -131,10 +131,14 @@ fn a_picture_is_not_written_over_the_trace() {
     let [link, merged] = ["link", "merged.json"].map(|name| folder.path().join(name));
     fs::hard_link(&file, &link).unwrap();
     let [name, link, merged] = [&file, &link, &merged].map(|path| path.to_str().unwrap());
-    for svg in [name, link, merged] {
+    let other = "is no picture, and stays as it is";
+    for (svg, why) in [(name, other), (link, other), (merged, "would write over the trace")] {
         let error = han_trace(&[name, "--merge", merged, "--svg", svg]).unwrap_err();
-        assert!(error.contains("would write over the trace"), "{error}");
+        assert!(error.contains(why), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), TASKS);
         assert!(!fs::exists(merged).unwrap());
     }
+    fs::write(merged, "precious").unwrap();
+    let error = han_trace(&[name, "--merge", merged]).unwrap_err();
+    assert!(error.contains("is no trace, and stays as it is"), "{error}");
 }

@@ -39,8 +39,11 @@ pub enum Noise {
 }
 
 impl Noise {
-    /// Refuses lengths and periods that make no sense.
-    pub(super) fn check(self, ranks: usize) -> Result<()> {
+    /// Refuses ranks that are not there, and lengths and periods that make no sense.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with what would be right.
+    pub fn check(self, ranks: usize) -> Result<()> {
         let wrong = |text: String| Err(Error::InvalidArgument(text));
         if let Self::Once { rank, .. } | Self::Periodic { rank: Some(rank), .. } = self
             && rank >= ranks

@@ -59,12 +59,7 @@ pub(super) fn check(args: &Args, spec: Spec) -> Result<()> {
     let Some(ranks) = args.ranks else {
         return Err("--noise compares policies of the network: give the number of ranks by -n".into());
     };
-    if let Spec::Once { rank, .. } | Spec::Periodic { rank: Some(rank), .. } = spec
-        && rank >= ranks as usize
-    {
-        return Err(format!("--noise rank={rank}: the ranks are 0 to {}", ranks - 1).into());
-    }
-    Ok(())
+    Ok(spec.noise(0.0, 0).check(ranks as usize)?)
 }
 
 /// Starts the jobs, and shows what they have measured.
