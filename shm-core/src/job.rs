@@ -171,6 +171,11 @@ impl Job {
         self.patience
     }
 
+    /// Nanoseconds between two looks of a waiting rank at its peers.
+    pub(crate) fn look_every_ns(&self) -> u64 {
+        u64::from(self.patience.look_ms) * 1_000_000
+    }
+
     /// True if every rank has a core to itself: the same on all ranks.
     #[must_use]
     pub fn own_cores(&self) -> bool {

@@ -15,6 +15,7 @@ mod marks;
 mod payload;
 mod span;
 
+use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
 
@@ -69,6 +70,8 @@ pub(crate) struct Ring {
     marked: u32,
     /// The step at which this rank's slots were last looked through for steps long past.
     retired: u32,
+    /// How often this rank has published something.
+    told: Cell<u32>,
     /// Operations entered so far.
     sequence: u32,
     /// Covers the signatures of all operations entered so far.
@@ -171,6 +174,7 @@ impl Ring {
             recycled: 0,
             marked: 0,
             retired: 0,
+            told: Cell::new(0),
             sequence: 0,
             chain: 0,
             signature: Signature { packed: 0, count: 0 },
@@ -385,7 +389,20 @@ impl Ring {
     #[inline]
     pub(crate) fn publish(&self, span: Span) {
         self.slot(self.rank, span.step()).publish(span.step(), self.chain);
+        self.wake_sleepers();
+    }
+
+    /// To be called after every store that a peer may wait for.
+    #[inline]
+    fn wake_sleepers(&self) {
+        self.told.set(self.told.get().wrapping_add(1));
         self.job.wake_sleepers();
+    }
+
+    /// Changes whenever this rank has published something: its operation goes on.
+    #[inline]
+    pub(crate) fn told(&self) -> u32 {
+        self.told.get()
     }
 
     /// True once `peer` has announced its part of `span`.

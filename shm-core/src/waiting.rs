@@ -43,10 +43,16 @@ pub(crate) fn wait_for(
     let job = Rc::clone(ring.job());
     let mut waiter = Waiter::new(job.patience());
     let mut vigil: Option<Vigil> = None;
+    let mut told = ring.told();
     loop {
         let apart = operation.awaits(ring).is_some_and(|rank| !ring.shares_core(rank));
         if waiter.spin(apart, || advance(operation, ring).map(|poll| poll.is_ready()))? {
             break;
+        }
+        // Whoever goes on does not sleep: a long operation has many short waits, and each sleeper costs all others.
+        if ring.told() != told {
+            told = ring.told();
+            waiter.go_on();
         }
         if has_ended(job.check_in(|| ring.operation()), operation, ring)? {
             break;
@@ -109,9 +115,6 @@ pub(crate) struct Vigil {
     gone: Option<usize>,
 }
 
-/// Time between two looks at the peers' operations.
-const LOOK_EVERY_NS: u64 = 20_000_000;
-
 impl Vigil {
     pub(crate) fn new() -> Self {
         Self { since_ns: clock::now_ns(), looked_ns: 0, speak_s: 0.0, gone: None }
@@ -120,11 +123,11 @@ impl Vigil {
     #[cold]
     pub(crate) fn look(&mut self, ring: &Ring, awaits: Option<usize>) -> Result<()> {
         let now = clock::now_ns();
-        if now.saturating_sub(self.looked_ns) < LOOK_EVERY_NS {
+        let job = ring.job();
+        if now.saturating_sub(self.looked_ns) < job.look_every_ns() {
             return Ok(());
         }
         self.looked_ns = now;
-        let job = ring.job();
         let operation = ring.operation();
         ring.compare()?;
         job.health(&operation)?;

@@ -8,8 +8,6 @@ use crate::segment::layout::{ABORT_WORDS, FINALIZED};
 use crate::sync::Ordering;
 use crate::sys::{affinity, clock};
 
-/// How often a waiting rank looks at its peers' lives, in nanoseconds.
-const HEALTH_EVERY_NS: u64 = 20_000_000;
 /// How often one does that does not wait: in a ring's length of operations it would notice by itself.
 const GLANCE_EVERY_NS: u64 = 200_000_000;
 /// How long a process whose memory has gone may take to end.
@@ -162,7 +160,7 @@ impl Job {
         }
     }
 
-    /// Looks at the peers' lives, at most every 20 ms; `operation` is what this rank waits in.
+    /// Looks at the peers' lives, at most every [`look_ms`](crate::sync::Patience); `operation` is what this rank waits in.
     ///
     /// # Errors
     /// The job has ended, or a peer has died and so ended it.
@@ -171,7 +169,7 @@ impl Job {
             return Err(self.reason(Some(operation)));
         }
         let now = clock::now_ns();
-        if now.saturating_sub(self.checked_ns.get()) < HEALTH_EVERY_NS {
+        if now.saturating_sub(self.checked_ns.get()) < self.look_every_ns() {
             return Ok(());
         }
         self.checked_ns.set(now);

@@ -55,6 +55,7 @@ pub(super) fn placement(peers: &[Introduction], settings: &Settings) -> (bool, P
         (patience.spins, patience.spins_apart) = (spins.max(1), spins.max(1));
     }
     patience.yields = settings.yields.unwrap_or(patience.yields);
+    patience = patience.among(peers.len(), per_core);
     let words = format!(
         "{} ranks on {} cores{}: {per_core:.2} ranks on the busiest core, so waiting is {} polls \
          ({} for a rank on another core), {} yields, then sleep{}",
@@ -85,6 +86,15 @@ mod tests {
         assert_eq!(shared, Patience::SHARED_CORE, "{words}");
         let (_, shared, _) = placement(&[peer(&[0, 1]), peer(&[0, 1]), peer(&[0, 1])], &settings);
         assert_eq!(shared, Patience::SHARED_CORE);
+    }
+
+    #[test]
+    fn many_ranks_on_few_cores_look_at_each_other_seldom() {
+        let look_ms = |ranks: usize, cores: usize| {
+            let peers: Vec<_> = (0..ranks).map(|rank| peer(&[rank % cores])).collect();
+            placement(&peers, &Settings::default()).1.look_ms
+        };
+        assert_eq!([look_ms(8, 2), look_ms(256, 256), look_ms(64, 2), look_ms(256, 1)], [20, 20, 160, 240]);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Ring {
         self.marked = step;
         self.flags(self.rank).consumed.advance(step);
         self.stay_comparable();
-        self.job.wake_sleepers();
+        self.wake_sleepers();
     }
 
     /// Marks all steps taken so far as consumed, before an operation that takes cells: where spans are

@@ -246,10 +246,12 @@ pub fn beside_bytes(ranks: usize, own_cores: bool) -> usize {
 
 /// Cells that each of `ranks` has: more than may be in flight, so that by the time a place comes again its
 /// last readers' copies have left their caches. Taking a line back from a cache costs a writer several
-/// times what writing to one that nobody has costs; about 8 MiB in all ranks' cells are enough for that.
+/// times what writing to one that nobody has costs; about 8 MiB in all ranks' cells are enough for that. Many ranks
+/// have more: the shorter their chunks, the more often those that share a core take turns on it.
 #[must_use]
 pub fn cells_in_ring(ranks: usize) -> usize {
-    (2 * MOST_CELLS / ranks.next_power_of_two()).clamp(FIRST_CELLS, MOST_CELLS)
+    let all_bytes = if ranks <= MANY_RANKS { 8 << 20 } else { 16 << 20 };
+    (all_bytes / ranks.next_power_of_two() / cell_bytes(ranks)).clamp(FIRST_CELLS, MOST_CELLS)
 }
 
 #[cfg(test)]
@@ -259,8 +261,15 @@ mod tests {
     /// The table in ARCHITECTURE.md.
     #[test]
     fn a_ranks_part_is_as_large_as_documented() {
-        for (ranks, kib) in [(2..=2, 4096), (3..=4, 2048), (5..=8, 1024), (9..=16, 512), (17..=32, 256), (33..=256, 64)]
-        {
+        for (ranks, kib) in [
+            (2..=2, 4096),
+            (3..=4, 2048),
+            (5..=8, 1024),
+            (9..=16, 512),
+            (17..=64, 256),
+            (65..=128, 128),
+            (129..=256, 64),
+        ] {
             for ranks in ranks {
                 assert_eq!(cells_in_ring(ranks) * cell_bytes(ranks), kib * 1024, "{ranks}");
                 let annexes = if ranks <= 32 { 128 * 1024 } else { 0 };

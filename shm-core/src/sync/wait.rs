@@ -17,7 +17,12 @@ pub struct Patience {
     pub yields: u32,
     /// Longest single sleep on the bell.
     pub sleep_us: u32,
+    /// Time between two looks at all peers: whether they live, and what they do.
+    pub look_ms: u32,
 }
+
+/// [`Patience::look_ms`] where few ranks compete for each core.
+const LOOK_MS: u32 = 20;
 
 /// Polls before the first pause instruction, which alone can take longer than a flag's way.
 const EAGER_SPINS: u32 = 32;
@@ -28,9 +33,10 @@ const SPINS_AFTER_REST: u32 = 64;
 
 impl Patience {
     /// For a rank that has a core to itself: nobody gains from its yielding.
-    pub const OWN_CORE: Self = Self { spins: 20_000, spins_apart: 20_000, yields: 2_000, sleep_us: 1_000 };
+    pub const OWN_CORE: Self =
+        Self { spins: 20_000, spins_apart: 20_000, yields: 2_000, sleep_us: 1_000, look_ms: LOOK_MS };
     /// For ranks that share cores: the peer that is waited for may need this very core.
-    pub const SHARED_CORE: Self = Self { spins: 1, spins_apart: 100, yields: 2_000, sleep_us: 1_000 };
+    pub const SHARED_CORE: Self = Self { spins: 1, spins_apart: 100, yields: 2_000, sleep_us: 1_000, look_ms: LOOK_MS };
 }
 
 impl Patience {
@@ -40,6 +46,15 @@ impl Patience {
         const SPINS: u32 = 256;
         let (spins, spins_apart) = (self.spins.min(SPINS), self.spins_apart.min(SPINS));
         Self { spins, spins_apart, sleep_us: self.sleep_us.min(100), ..self }
+    }
+
+    /// The same among `ranks` of which `per_core` compete for a core. Every rank looks at every other one, so looks of many on
+    /// few cores would keep these busy: there are fewer, at least four a second.
+    #[must_use]
+    pub fn among(self, ranks: usize, per_core: f64) -> Self {
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 1 to 12
+        let times = (ranks as f64 * per_core / 256.0).clamp(1.0, 12.0) as u32;
+        Self { look_ms: self.look_ms * times, ..self }
     }
 }
 
@@ -71,6 +86,12 @@ impl Waiter {
     #[must_use]
     pub fn new(patience: Patience) -> Self {
         Self { patience, rested: 0 }
+    }
+
+    /// What is waited for goes on: sleep is far again. Looks at the job stay as frequent.
+    #[inline]
+    pub fn go_on(&mut self) {
+        self.rested %= LOOK_EVERY;
     }
 
     /// Polls `ready` for the spinning part; true as soon as it holds. `apart`: whoever is waited for
@@ -109,5 +130,38 @@ impl Waiter {
         };
         bell.sleep_unless(ready, barrier, |word, seen| futex::wait(word, seen, limit));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_goes_on_does_not_sleep() {
+        let bell = Bell::new();
+        let patience = Patience { yields: 60, ..Patience::SHARED_CORE };
+        let mut waiter = Waiter::new(patience);
+        // A sleeper looks once more before it sleeps.
+        let mut sleeps = |waiter: &mut Waiter| {
+            let mut sleeps = false;
+            let looked = waiter.rest(&bell, || {
+                sleeps = true;
+                true
+            });
+            (sleeps, looked)
+        };
+        let mut looks = 0;
+        for round in 0..200 {
+            let (sleeps, looked) = sleeps(&mut waiter);
+            assert!(!sleeps, "{round}");
+            looks += u32::from(looked);
+            if round % 30 == 0 {
+                waiter.go_on();
+            }
+        }
+        assert!((10..=14).contains(&looks), "{looks} looks at the job in 200 rests");
+        let slept = (0..=patience.yields).any(|_| sleeps(&mut waiter).0);
+        assert!(slept, "who does not go on sleeps");
     }
 }
