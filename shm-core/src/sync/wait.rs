@@ -143,7 +143,7 @@ mod tests {
         let patience = Patience { yields: 60, ..Patience::SHARED_CORE };
         let mut waiter = Waiter::new(patience);
         // A sleeper looks once more before it sleeps.
-        let mut sleeps = |waiter: &mut Waiter| {
+        let sleeps = |waiter: &mut Waiter| {
             let mut sleeps = false;
             let looked = waiter.rest(&bell, || {
                 sleeps = true;
