@@ -176,6 +176,12 @@ test-lint: components ## clippy and rustdoc, warnings are errors
 test-workspace: build-tests ## unit, process, C and Fortran tests
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --release --workspace --no-fail-fast
 
+# What test-workspace does in part: 200 jobs with a random rank killed at a random time, 100,000 communicators.
+.PHONY: test-long
+test-long: build-tests ## the loops of the workspace's tests at full length (minutes)
+	HAN_TEST_KILL_RUNS=200 $(CARGO) test --release -p han-cli --test safety -- at_random --nocapture
+	HAN_TEST_COMMUNICATORS=100000 $(CARGO) test --release -p han-cli --test communicators -- --nocapture
+
 # As root, or with HAN_TEST_NO_NETNS=1 without nodes and Slurm.
 .PHONY: check-launchers
 check-launchers: build deps-launchers ## native programs under every launcher: Hydra, Open MPI 4 and 5, Slurm, and none

@@ -342,7 +342,6 @@ fn parse_backing(value: &str) -> Result<Option<Backing>, String> {
         "auto" => Ok(None),
         "memfd" => Ok(Some(Backing::Memfd)),
         "dev_shm" => Ok(Some(Backing::DevShm)),
-        "heap" => Ok(Some(Backing::Heap)),
         _ => Err(format!("backing={value}: expected auto, memfd or dev_shm")),
     }
 }
@@ -379,6 +378,7 @@ mod tests {
             ("timeout_s", "-1"),
             ("timeout_s", "1e20"),
             ("backing", "file"),
+            ("backing", "heap"),
             ("form", "alone"),
             ("methods", "shared+dma"),
             ("methods", ""),

@@ -139,7 +139,7 @@ module han
   type(han_op_t), parameter, public :: HAN_MAXLOC = han_op_t(12)
 
   public :: operator(==), operator(/=)
-  public :: han_init, han_init_oob, han_initialized, han_finalize, han_abort
+  public :: han_init, han_init_oob, han_initialized, han_finalize, han_abort, han_version
   public :: han_last_error_message, han_strerror, han_comm_world, han_comm_rank, han_comm_size
   public :: han_comm_dup, han_comm_split, han_comm_free, han_comm_describe, han_datatype_size
   public :: han_record
@@ -232,6 +232,13 @@ module han
         bind(C, name="han_fortran_comm_world")
       import :: c_int, han_comm_t
       type(han_comm_t), intent(out) :: comm
+      integer(c_int), optional, intent(out) :: ierror
+    end subroutine
+
+    subroutine han_version(major, minor, patch, ierror) &
+        bind(C, name="han_fortran_version")
+      import :: c_int
+      integer(c_int), optional, intent(out) :: major, minor, patch
       integer(c_int), optional, intent(out) :: ierror
     end subroutine
 

@@ -116,6 +116,8 @@ bind! {
         rank: c_int, size: c_int, allgather: Option<AllgatherFunction>, ctx: *mut c_void
     ) = lifecycle::han_init_oob(rank, size, allgather, ctx);
     han_fortran_finalize() = lifecycle::han_finalize();
+    han_fortran_version(major: Out<c_int>, minor: Out<c_int>, patch: Out<c_int>)
+        = lifecycle::han_version(major, minor, patch);
 
     han_fortran_comm_world(comm: Out<Handle<Communicator>>) = communicator::han_comm_world(comm);
     han_fortran_comm_rank(comm: Comm, rank: Out<c_int>) = communicator::han_comm_rank(comm.0, rank);
