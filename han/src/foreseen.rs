@@ -2,8 +2,11 @@
 //!
 //! Each answer comes from the function by which a job finds its own, so that both choose the same.
 
+mod in_memory;
+
 use net_fabric::algorithm::Topology;
 use reduce_kernels::{Collective, Datatype};
+use shm_core::settings::Settings;
 use shm_core::sys::affinity;
 
 use crate::config::Config;
@@ -13,6 +16,7 @@ use crate::placing::is_crowded;
 use crate::select::form::{Choice, OverNodes};
 use crate::select::{Point, tuned};
 use crate::task::Layout;
+pub use in_memory::InMemory;
 
 /// A job that `han run` would start on this machine, which plays all nodes.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub struct Foreseen {
     layout: Layout,
     topology: Topology,
     shares_cores: bool,
+    /// What the ranks of each node go by.
+    of_node: Settings,
     wire_mbit_s: Option<u64>,
     provider: Option<String>,
     /// What was found of cores and network.
@@ -28,16 +34,17 @@ pub struct Foreseen {
 }
 
 impl Foreseen {
-    /// A job of so many ranks on so many nodes, in blocks. The nodes have this process's network in common; or `is_apart`, and it
+    /// A job of so many ranks on so many nodes, in blocks as `han run` makes them. The nodes have this process's network in common; or `is_apart`, and it
     /// has that of one of them. An endpoint is opened, as every rank does: where that fails nothing is known of the network.
     ///
     /// # Errors
     /// This process's cores cannot be read.
     pub fn here((ranks, nodes): (usize, usize), is_apart: bool, config: Config) -> Result<Self> {
-        let places: Vec<usize> = (0..ranks).map(|rank| rank * nodes / ranks).collect();
+        let ranks_of = |node: usize| ranks / nodes + usize::from(node < ranks % nodes);
+        let places: Vec<usize> = (0..nodes).flat_map(|node| std::iter::repeat_n(node, ranks_of(node))).collect();
         let cores = affinity::allowed_cores()?;
-        let shares_cores =
-            network::shares_cores(config.settings.assume_own_cores, is_crowded(&vec![&cores[..]; ranks]));
+        let crowded = is_crowded(&vec![&cores[..]; ranks]);
+        let shares_cores = network::shares_cores(config.settings.assume_own_cores, crowded);
         let because = match config.settings.assume_own_cores {
             Some(_) => "the setting says so".to_owned(),
             None => format!("this machine plays all nodes: {ranks} ranks, {} cores", cores.len()),
@@ -56,6 +63,7 @@ impl Foreseen {
         points.push(Point::new("network", value, because, "HAN_PROVIDER"));
         let endpoint = endpoint.ok();
         Ok(Self {
+            of_node: network::of_node(&config.settings, crowded),
             config,
             layout: Layout::new(&places),
             topology: Topology::new(&[&places]),

@@ -11,6 +11,7 @@ use net_fabric::{FabricComm, Link, Patience, Ranks, Secret, Wait, Watch};
 use reduce_kernels::Signature;
 use shm_core::exchange::Exchange;
 use shm_core::job::Job;
+use shm_core::settings::Settings;
 use shm_core::topo::Level;
 
 use crate::config::Config;
@@ -47,12 +48,8 @@ pub(crate) fn join(
     placing: Placing,
     config: &Config,
 ) -> Result<(Rc<Job>, Network, Nodes)> {
-    let mut settings = config.settings.clone();
-    let shares_cores = shares_cores(settings.assume_own_cores, placing.crowded_somewhere);
-    if placing.crowded {
-        // The ranks of one node do not see those of others that are on the same cores.
-        settings.assume_own_cores.get_or_insert(false);
-    }
+    let mut settings = of_node(&config.settings, placing.crowded);
+    let shares_cores = shares_cores(config.settings.assume_own_cores, placing.crowded_somewhere);
     if placing.has_neighbours && settings.assume_own_cores == Some(false) {
         // Whoever is waited for: a leader of a node that this one does not see may need this very core.
         settings.spins.get_or_insert(1);
@@ -105,6 +102,15 @@ pub(crate) fn join(
 /// Whether choices are made for ranks that share cores, which they do if `crowded`, unless a setting says otherwise.
 pub(crate) fn shares_cores(assume_own_cores: Option<bool>, crowded: bool) -> bool {
     assume_own_cores.map_or(crowded, |own| !own)
+}
+
+/// The settings of a node's ranks, which do not see those of other nodes on the same cores, if these are `crowded`.
+pub(crate) fn of_node(settings: &Settings, crowded: bool) -> Settings {
+    let mut settings = settings.clone();
+    if crowded {
+        settings.assume_own_cores.get_or_insert(false);
+    }
+    settings
 }
 
 /// The lowest rank of this node that is on this rank's socket; 0 where that is not known.

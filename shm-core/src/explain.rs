@@ -1,6 +1,7 @@
 //! What the engine would choose for a call, and why, in words that come from the code that decides.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::{
@@ -92,15 +93,15 @@ impl Point {
 }
 
 impl Circumstances {
-    /// Those of a job of `ranks` that `han run` would start here, with the methods of another job here.
+    /// Those of `ranks` on one node, of a job that `han run` would start here, with the methods of another job here.
     ///
     /// # Errors
     /// This process's cores cannot be read, or a topology is set that describes no machine.
-    pub fn here(ranks: usize, settings: Settings, methods: &Methods) -> Result<Self> {
+    pub fn here(ranks: Range<usize>, settings: Settings, methods: &Methods) -> Result<Self> {
         let cores = affinity::allowed_cores()?;
-        let bound: Vec<&[usize]> = cores.chunks(1).cycle().take(ranks).collect();
+        let bound: Vec<&[usize]> = cores.chunks(1).cycle().skip(ranks.start).take(ranks.len()).collect();
         let load = Load::new(bound.iter().copied(), affinity::cgroup_quota());
-        let locality = Locality::agree(&Locality::card(0, ranks, &settings), &bound, &settings)?;
+        let locality = Locality::agree(&Locality::card(0, ranks.len(), &settings), &bound, &settings)?;
         Ok(Self {
             hierarchy: locality.hierarchy().clone(),
             own_cores: load.gives_own_cores(&settings),
@@ -397,7 +398,8 @@ impl fmt::Display for Explanation {
             write!(f, " of {bytes} bytes in {} buffers{place}{order}", if mapped { "shared" } else { "private" })?;
         }
         let cores = if self.own_cores { "a core each" } else { "shared cores" };
-        writeln!(f, ", {} ranks with {cores}: {}", self.ranks, self.choice)?;
+        let ranks = if self.ranks == 1 { "rank" } else { "ranks" };
+        writeln!(f, ", {} {ranks} with {cores}: {}", self.ranks, self.choice)?;
         let width = self.points.iter().map(|point| point.what.len()).max().unwrap_or(0);
         for Point { what, value, because, change } in &self.points {
             writeln!(f, "{what:width$}  {value}: {because}")?;

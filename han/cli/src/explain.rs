@@ -6,16 +6,18 @@
 use std::io::Write;
 use std::process::{Command, ExitCode};
 
-use han::foreseen::Foreseen;
+use han::foreseen::{Foreseen, InMemory};
 use han::select::form::Form;
 use han::task::{Across, Shape, figure};
 use han::{Collective, Config, Datatype};
 use serde::Serialize;
+use shm_core::settings::KEYS;
 use shm_core::{Circumstances, Explanation, Question, explain};
 
 use crate::bench::{Memory, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
 use crate::info::{tell_doubts, trial};
 use crate::output::{counted, stdout};
+use crate::status::ranges_text;
 use crate::whole::{MOST_RANKS, within};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -24,6 +26,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const WITH_DATA: [(&str, &str); 3] = [("collective", "bcast"), ("collective", "reduce"), ("collective", "allreduce")];
 /// The setting by which leaders reduce and broadcast instead of an allreduce.
 const SPLIT: &str = "HAN_SET=inter_allreduce_algorithm=ir+ib";
+/// Keys of a node's engine that say something of the network, too.
+const OF_BOTH_LEVELS: [&str; 3] = ["assume_own_cores", "timeout_s", "topology"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -102,21 +106,25 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         return between_nodes(args, config, ranks);
     }
     let methods = trial::methods(&config, &args.set)?;
-    let question = Question {
-        collective: args.collective,
-        bytes: args.bytes.unwrap_or(0),
-        root: args.root(),
-        mapped: args.alloc == Memory::Shared,
-        in_place: args.in_place,
-        keeps_order: args.non_commutative || args.dtype.is_short_float(),
-    };
-    let explanation = Circumstances::here(ranks, config.settings, &methods)?.explain(question);
+    let explanation = Circumstances::here(0..ranks, config.settings, &methods)?.explain(question(args));
     if args.json {
         writeln!(stdout(), "{}", serde_json::to_string(&Line::of(&explanation))?)?;
     } else {
         write!(stdout(), "{explanation}")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is asked of the engine of a node, were all ranks on one.
+fn question(args: &Args) -> Question {
+    Question {
+        collective: args.collective,
+        bytes: args.bytes.unwrap_or(0),
+        root: args.root(),
+        mapped: args.alloc == Memory::Shared,
+        in_place: args.in_place,
+        keeps_order: args.non_commutative || args.dtype.is_short_float(),
+    }
 }
 
 fn check_root(args: &Args, ranks: usize) -> Result<()> {
@@ -134,9 +142,16 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
         return Err(format!("{nodes} nodes need at least as many ranks, but -n is {ranks}").into());
     }
     let bytes = args.bytes.unwrap_or(0);
-    let foreseen = Foreseen::here((ranks, nodes), args.on_node, config)?;
+    let foreseen = Foreseen::here((ranks, nodes), args.on_node, config.clone())?;
     let choice = foreseen.explain(args.collective, bytes, args.dtype, !args.non_commutative, args.root());
     let points = &choice.points;
+    let (in_memory, no_effect) = match choice.form {
+        Form::Flat => (Vec::new(), said_of_memory(args, &config)),
+        Form::Hierarchical => {
+            let methods = trial::methods(&config, &args.set)?;
+            (foreseen.in_memory(&choice, question(args), &methods)?, Vec::new())
+        }
+    };
     let mut out = stdout();
     if args.json {
         let line = NetworkLine {
@@ -147,6 +162,8 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
             root: args.root(),
             choice: choice.to_string(),
             points: points.iter().map(Point::from).collect(),
+            in_memory: in_memory.iter().map(TaskLine::of).collect(),
+            no_effect,
         };
         writeln!(out, "{}", serde_json::to_string(&line)?)?;
         return Ok(ExitCode::SUCCESS);
@@ -162,6 +179,14 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
         let change = if point.change.starts_with("HAN_") { "" } else { "HAN_SET=" };
         writeln!(out, "  {} is {}: {} ({change}{}=...)", point.what, point.value, point.because, point.change)?;
     }
+    if !no_effect.is_empty() {
+        writeln!(out, "  nothing is done in the memory of a node, so these have no effect: {}", no_effect.join(", "))?;
+    }
+    for InMemory { kind, nodes: of, explanation } in &in_memory {
+        let (plural, of) = (if of.len() == 1 { "" } else { "s" }, ranges_text(of));
+        let text = explanation.to_string();
+        writeln!(out, "in memory, {kind} on node{plural} {of}: {}", text.trim_end().replace('\n', "\n  "))?;
+    }
     match (args.plan, choice.form) {
         (true, Form::Hierarchical) => {
             write!(out, "{}", figure::draw(foreseen.layout(), &choice.shape))?;
@@ -174,6 +199,15 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
         (false, _) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was asked for that says something of the memory of a node alone.
+fn said_of_memory(args: &Args, config: &Config) -> Vec<String> {
+    let shared = (args.alloc == Memory::Shared).then(|| "--alloc shared".to_owned());
+    let in_place = args.in_place.then(|| "--in-place".to_owned());
+    let is_of_memory = |key: &str| KEYS.iter().any(|(known, _)| *known == key) && !OF_BOTH_LEVELS.contains(&key);
+    let set = config.entries().into_iter().filter(|entry| entry.origin == "HAN_SET" && is_of_memory(entry.key));
+    shared.into_iter().chain(in_place).chain(set.map(|entry| format!("{}={}", entry.key, entry.value))).collect()
 }
 
 /// Replaces this process by itself on the first node, behind the prefix.
@@ -198,6 +232,25 @@ struct NetworkLine<'a> {
     root: usize,
     choice: String,
     points: Vec<Point<'a>>,
+    in_memory: Vec<TaskLine<'a>>,
+    /// Options and settings.
+    no_effect: Vec<String>,
+}
+
+/// What nodes do in their memory.
+#[derive(Serialize)]
+struct TaskLine<'a> {
+    task: &'static str,
+    nodes: &'a [usize],
+    #[serde(flatten)]
+    line: Line<'a>,
+}
+
+impl<'a> TaskLine<'a> {
+    fn of(InMemory { kind, nodes, explanation }: &'a InMemory) -> Self {
+        // Each node has a leader of its own.
+        Self { task: kind.name(), nodes, line: Line { root: None, ..Line::of(explanation) } }
+    }
 }
 
 /// The object of `--json`.
@@ -206,7 +259,8 @@ struct Line<'a> {
     coll: &'static str,
     bytes: usize,
     ranks: usize,
-    root: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<usize>,
     own_cores: bool,
     alloc: &'static str,
     in_place: bool,
@@ -235,7 +289,7 @@ impl<'a> Line<'a> {
             coll: collective.name(),
             bytes,
             ranks: explanation.ranks,
-            root,
+            root: Some(root),
             own_cores: explanation.own_cores,
             alloc: if mapped { Memory::Shared } else { Memory::Private }.name(),
             in_place,

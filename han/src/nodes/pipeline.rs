@@ -168,10 +168,9 @@ pub(super) fn trace_end(trace: Option<&Trace>, open: Option<Open>) {
 pub(super) fn call_of(task: &Task, pieces: &Pieces) -> Call<'static> {
     let range = task.range.clone();
     if pieces.whole().collective == Collective::Barrier {
-        let collective = match task.kind {
-            Kind::Sr | Kind::Ir => Collective::Reduce,
-            Kind::Ia | Kind::Sa => Collective::Barrier,
-            Kind::Ib | Kind::Sb => Collective::Bcast,
+        let collective = match task.kind.collective() {
+            Collective::Allreduce => Collective::Barrier,
+            with_root => with_root,
         };
         return pieces.signal(collective, task.root);
     }

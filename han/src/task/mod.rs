@@ -56,6 +56,16 @@ impl Kind {
         matches!(self, Self::Sb)
     }
 
+    /// The collective that its group does.
+    #[must_use]
+    pub const fn collective(self) -> Collective {
+        match self {
+            Self::Sr | Self::Ir => Collective::Reduce,
+            Self::Ia | Self::Sa => Collective::Allreduce,
+            Self::Ib | Self::Sb => Collective::Bcast,
+        }
+    }
+
     /// The dissertation's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -148,6 +158,13 @@ pub struct TaskPlan {
     pub scratch_bytes: usize,
     /// Chunks of the vector.
     pub chunks: usize,
+}
+
+impl TaskPlan {
+    /// The tasks of a stream.
+    pub(crate) fn stream(&self, stream: Stream) -> &[usize] {
+        self.streams.iter().find(|(known, _)| *known == stream).map_or(&[], |(_, tasks)| tasks)
+    }
 }
 
 /// What a plan depends on.

@@ -102,6 +102,8 @@ fn a_barrier_has_no_bytes() {
     let barrier = circumstances(40, true).explain(question(Collective::Barrier, 4096, false));
     assert_eq!((barrier.choice, barrier.question.bytes), ("sm/tree", 0));
     assert!(barrier.to_string().starts_with("barrier, 40 ranks"), "{barrier}");
+    let alone = circumstances(1, true).explain(question(Collective::Barrier, 0, false));
+    assert!(alone.to_string().starts_with("barrier, 1 rank with"), "{alone}");
 }
 
 #[test]

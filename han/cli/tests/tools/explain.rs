@@ -82,6 +82,58 @@ fn explain_takes_settings_as_bench_does() {
     assert!(explain(&["bcast", "8", "--set", "chunk"]).unwrap_err().contains("a setting is KEY=VALUE"));
 }
 
+/// Each option that says something of a node's memory shows in what is said of it, where both levels are used.
+#[test]
+fn explain_tells_what_nodes_do_in_their_memory() {
+    let explain = |words: &[&str]| {
+        let of = ["explain", "allreduce", "1M", "-n", "4", "--nodes", "2"];
+        output_with(SHARED_CORES, &[&of, words].concat()).unwrap()
+    };
+    let plain = explain(&[]);
+    let reduce =
+        "in memory, sr on nodes 0-1: reduce of 524288 bytes in private buffers, 2 ranks with shared cores: sm/slice";
+    let bcast =
+        "in memory, sb on nodes 0-1: bcast of 524288 bytes in private buffers, 2 ranks with shared cores: sm/direct";
+    for expected in [reduce, bcast, "peers cannot map private buffers", "(changed by chunk_bytes)"] {
+        assert!(plain.contains(expected), "{expected}: {plain}");
+    }
+    for (words, expected) in [
+        (&["--alloc", "shared"][..], "in shared buffers, 2 ranks with shared cores: solo/slice"),
+        (&["--in-place"], "in private buffers, in place, 2 ranks"),
+        (&["--set", "intra_module=solo"], "copied by the kernel: single_copy=by_kernel"),
+        (&["--set", "form=direct"], "direct: form=direct was set"),
+        (&["--alloc", "shared", "--set", "single_copy=never"], "through cells: single_copy=never was set"),
+    ] {
+        let said = explain(words);
+        assert!(said.contains(expected) && !said.contains("have no effect"), "{expected}: {said}");
+        let flat = explain(&[words, &["--set", "nodes_form=flat"]].concat());
+        assert!(flat.contains("these have no effect: ") && !flat.contains("in memory"), "{words:?}: {flat}");
+    }
+    let flat = explain(&["--set", "nodes_form=flat,form=direct", "--alloc", "shared", "--in-place", "--json"]);
+    assert_eq!(lines(&flat)[0]["no_effect"], serde_json::json!(["--alloc shared", "--in-place", "form=direct"]));
+    assert!(!explain(&["--set", "nodes_form=flat"]).contains("have no effect"));
+
+    // A leader that is not the root receives to memory of the library's own, which peers do not map.
+    let reduce = ["explain", "reduce", "1M", "-n", "6", "--nodes", "2", "--alloc", "shared", "--json"];
+    let reduce = &lines(&output_with(SHARED_CORES, &reduce).unwrap())[0];
+    let [of_root, other] = reduce["in_memory"].as_array().unwrap().as_slice() else { panic!("{reduce}") };
+    assert_eq!((&of_root["nodes"], &of_root["choice"]), (&serde_json::json!([0]), &"solo/slice".into()));
+    assert_eq!((&other["nodes"], &other["choice"]), (&serde_json::json!([1]), &"sm/slice".into()));
+    assert_eq!(other["points"].as_array().unwrap().last().unwrap()["value"], "solo/slice", "{other}");
+    // The larger blocks of ranks come first.
+    let blocks = ["explain", "barrier", "-n", "10", "--nodes", "4", "--json"];
+    let blocks = &lines(&output_with(SHARED_CORES, &blocks).unwrap())[0]["in_memory"][0];
+    assert_eq!((&blocks["ranks"], &blocks["nodes"]), (&3.into(), &serde_json::json!([0, 1])));
+    // What is left for the last chunk goes beside a flag, and a rank that is alone on its node does nothing in memory.
+    let rest = ["explain", "bcast", "524290", "-n", "3", "--nodes", "2", "--dtype", "i8", "--json"];
+    let rest = &lines(&output_with(SHARED_CORES, &rest).unwrap())[0];
+    let said = rest["in_memory"].as_array().unwrap().iter();
+    let said: Vec<_> = said.map(|task| (&task["nodes"], &task["bytes"], &task["choice"])).collect();
+    let nodes = &serde_json::json!([0]);
+    let expected = [(nodes, &(512 << 10).into(), &"sm/direct".into()), (nodes, &2.into(), &"sm/flat".into())];
+    assert_eq!(said, expected, "{rest}");
+}
+
 #[test]
 fn info_and_explain_tell_misspelled_variables() {
     for words in
