@@ -77,6 +77,13 @@ NEEDED_FOR_LAUNCHERS := slurmctld:slurmctld slurmd:slurmd srun:slurm-client
 deps-launchers: ## install what check-launchers needs besides: Slurm
 	@$(MAKE) --no-print-directory deps NEEDED="$(NEEDED_FOR_LAUNCHERS)" NEEDED_LIBRARIES= NEEDED_LOADABLE=
 
+# What `make check-mpi` needs besides: the rivals' Open MPI has no Fortran, Debian's has.
+NEEDED_FOR_MPI := mpifort.openmpi:libopenmpi-dev
+
+.PHONY: deps-mpi
+deps-mpi: ## install what check-mpi needs besides: Open MPI with Fortran
+	@$(MAKE) --no-print-directory deps NEEDED="$(NEEDED_FOR_MPI)" NEEDED_LIBRARIES= NEEDED_LOADABLE=
+
 # ---- build, run, measure -----------------------------------------------------------------------
 
 .PHONY: build
@@ -145,7 +152,7 @@ bench-mpi: ## collectives of an MPI program with and without libhan_mpi.so (BENC
 # only the first time takes long. Nodes are network namespaces: without root, CHECK="--nodes 0".
 CHECK ?=
 .PHONY: check-mpi
-check-mpi: build ## MPI programs with and without libhan_mpi.so, with every MPI that is here (CHECK="--help" for options)
+check-mpi: build deps-mpi ## MPI programs with and without libhan_mpi.so, with every MPI that is here (CHECK="--help" for options)
 	benches/install-rivals.sh $(PEERS)
 	$(RELEASE)/check-mpi --rivals $(PEERS) $(CHECK)
 
