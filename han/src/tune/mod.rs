@@ -18,5 +18,7 @@ pub(crate) use file::hash_of;
 pub use file::{Measured, Point, Source, Tuning, assignments, settings_text};
 pub use journal::{Entry, Journal};
 pub use lookup::{Found, Wanted};
-pub use search::{Bench, Check, Found as Best, Method, Outcome, Validation, Whole, Work, search, validate, works};
+pub use search::{
+    Bench, Check, Found as Best, Method, Outcome, Validation, Whole, Work, neighbours, search, validate, works,
+};
 pub use space::{Candidate, Case, Space};

@@ -12,7 +12,7 @@ use super::journal::Entry;
 use super::model::{Costs, Tasks, between, depth};
 use super::space::{Candidate, Case, Listing, Space};
 use crate::select::Inter;
-pub use validate::{Check, Validation, Whole, validate};
+pub use validate::{Check, Validation, Whole, neighbours, validate};
 
 /// Tasks of a run beside those while it fills and empties, at least: so many show what is stable.
 const STABLE_TASKS: usize = 5;

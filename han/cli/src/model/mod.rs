@@ -93,7 +93,7 @@ pub(crate) struct Args {
     json: bool,
     /// Run a job of --nodes x --ppn (virtual) ranks, and set what the costs of its tasks and messages predict beside what it takes
     /// [default with it: allreduce of 4M by 2 x 2]
-    #[arg(long, conflicts_with_all = ["json", "noise", "verify", "against"])]
+    #[arg(long, conflicts_with_all = ["noise", "verify", "against"])]
     #[arg(conflicts_with_all = ["algorithm", "parameters", "model", "policy", "chunk", "segment", "root"])]
     validate: bool,
     /// With --validate: all configurations that `han tune` searches, in place of those of its --quick
@@ -165,6 +165,7 @@ fn validated(args: &Args) -> Result<ExitCode> {
         is_full: args.full,
         how: &args.how,
         svg: args.svg.as_ref(),
+        json: args.json,
     })
 }
 

@@ -109,14 +109,22 @@ fn chain_s(worker: &mut Worker<'_>, collective: Collective, bytes: usize) -> Res
     Ok(best_s)
 }
 
-/// Prints estimates beside measurements of `wholes`.
-pub(super) fn show(
+/// What was measured beside what is predicted.
+pub(super) struct Estimated<'a> {
+    pub(super) whole: &'a Whole,
+    /// Microseconds by the simulation.
+    pub(super) us: f64,
+    equation: Option<Equation>,
+}
+
+/// Estimates `wholes`.
+pub(super) fn estimates<'a>(
     machine: &Machine,
     (nodes, ppn): (usize, usize),
     collective: Collective,
     bytes: usize,
-    wholes: &[Whole],
-) -> Result<()> {
+    wholes: &'a [Whole],
+) -> Result<Vec<Estimated<'a>>> {
     let layout = Layout::new(nodes, ppn)?;
     let places: Vec<usize> = (0..layout.ranks()).map(|rank| rank / ppn).collect();
     let topology = Topology::new(&[&places]);
@@ -131,23 +139,30 @@ pub(super) fn show(
         wire_mbit_s: None,
         topology: Some(&topology),
     };
-    let mut table = plain_table(&["all ranks on the network", "simulated us", "equation us", "measured us", "error"]);
-    let mut errors = Vec::new();
-    for whole in wholes {
+    let estimate = |whole: &'a Whole| {
         let plan = explain(&question, &whole.family).plan;
         let (algorithm, chunk_bytes, policy) = (plan.algorithm, plan.chunk_bytes, plan.policy);
         let noise = Noise::None;
         let case = Case { layout, collective, algorithm, root: 0, bytes, chunk_bytes, policy, noise };
-        let estimate = model::simulate(machine, &case)?.seconds() * 1e6;
+        let us = model::simulate(machine, &case)?.seconds() * 1e6;
         let equation = Terms::of(machine, layout, bytes).filter(|_| collective == Collective::Allreduce);
-        let equation = equation.and_then(|terms| Equation::of(&case, &terms));
-        errors.push((estimate / whole.us - 1.0).abs());
+        Ok(Estimated { whole, us, equation: equation.and_then(|terms| Equation::of(&case, &terms)) })
+    };
+    wholes.iter().map(estimate).collect()
+}
+
+/// Prints `estimates` beside measurements.
+pub(super) fn show(machine: &Machine, estimates: &[Estimated<'_>]) -> Result<()> {
+    let mut table = plain_table(&["all ranks on the network", "simulated us", "equation us", "measured us", "error"]);
+    let mut errors = Vec::new();
+    for Estimated { whole, us, equation } in estimates {
+        errors.push((us / whole.us - 1.0).abs());
         table.add_row([
             settings_text(&whole.family),
-            time_text(estimate),
-            equation.map_or("-".to_owned(), |equation| time_text(equation.seconds * 1e6)),
+            time_text(*us),
+            equation.as_ref().map_or("-".to_owned(), |equation| time_text(equation.seconds * 1e6)),
             time_text(whole.us),
-            format!("{:+.1} %", (estimate / whole.us - 1.0) * 100.0),
+            format!("{:+.1} %", (us / whole.us - 1.0) * 100.0),
         ]);
     }
     errors.sort_by(f64::total_cmp);

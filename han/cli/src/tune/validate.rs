@@ -1,15 +1,17 @@
 //! `han model --validate`: the cost models' estimates beside measurements, as figures 5.13 and 5.17 of the dissertation: of tasks
-//! where both levels are used, else of messages.
+//! and of other lengths where both levels are used, else of messages.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use charts::{Curve, FONT, as_f64, whole};
-use han::tune::{Check, Space, Validation, settings_text, validate};
+use han::select::Inter;
+use han::tune::{Check, Space, Validation, neighbours, settings_text, validate};
 use han::{Collective, Context};
 use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;
+use serde::Serialize;
 
 use super::ranks::Worker;
 use super::{HowArgs, Result, become_job, flat};
@@ -33,6 +35,8 @@ pub(crate) struct Question<'a> {
     pub(crate) is_full: bool,
     pub(crate) how: &'a HowArgs,
     pub(crate) svg: Option<&'a PathBuf>,
+    /// One JSON object a line.
+    pub(crate) json: bool,
 }
 
 /// Starts the job, or is a rank of it.
@@ -46,23 +50,28 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
     }
     let (shape, bytes) = ((nodes as usize, ranks_per_node as usize), question.bytes);
     let space = Space::new(shape, &[collective], (bytes, bytes), !question.is_full);
-    let has_chunks = |bytes: &usize| space.segments.iter().any(|segment| segment < bytes);
-    if !space.sizes.last().is_some_and(has_chunks) {
-        let (bytes, least) = (bytes_text(question.bytes), bytes_text(space.segments[0]));
-        return Err(format!(
-            "--bytes {bytes}: vectors of several chunks are compared: give a multiple of 4 above {least}"
-        )
-        .into());
+    if space.sizes != [bytes] {
+        let bytes = bytes_text(bytes);
+        return Err(format!("--bytes {bytes}: vectors are of whole elements: give a multiple of 4 from 4 on").into());
     }
     if !how.worker {
         return become_job(nodes * ranks_per_node, nodes, how);
     }
     let context = Context::init()?;
-    let mut worker = Worker::new(context.world(), how, question.bytes, &space.segments)?;
+    let longest = neighbours(bytes).into_iter().max().unwrap_or(bytes);
+    let mut worker = Worker::new(context.world(), how, longest, &space.segments)?;
     let found = validate(&mut worker, &space, collective)?;
-    let machine = flat::machine(&mut worker, shape, question.bytes)?;
-    let shown = || show(question, &found).and_then(|()| flat::show(&machine, shape, collective, bytes, &found.wholes));
-    let printed = if context.world().rank() == 0 { shown() } else { Ok(()) };
+    let machine = flat::machine(&mut worker, shape, bytes)?;
+    let flat = flat::estimates(&machine, shape, collective, bytes, &found.wholes)?;
+    let shown = || {
+        if question.json {
+            return print_json(question, &found.checks, &flat);
+        }
+        show(question, &found)?;
+        flat::show(&machine, &flat)
+    };
+    let plotted = || question.svg.map_or(Ok(()), |path| plot(question, path, &found.checks));
+    let printed = if context.world().rank() == 0 { shown().and_then(|()| plotted()) } else { Ok(()) };
     worker.all_go_on(printed)?;
     drop(worker);
     context.finalize()?;
@@ -74,54 +83,87 @@ fn error(check: &Check) -> f64 {
     check.estimate / check.us - 1.0
 }
 
+fn what(question: &Question<'_>) -> String {
+    let Question { collective, bytes, nodes, ranks_per_node, .. } = *question;
+    format!("{} of {} by {nodes} x {ranks_per_node} ranks", collective.name(), bytes_text(bytes))
+}
+
 fn show(question: &Question<'_>, found: &Validation) -> Result<()> {
     let checks = &found.checks;
-    let Question { collective, bytes, nodes, ranks_per_node, svg, .. } = *question;
-    let what = format!("{} of {} by {nodes} x {ranks_per_node} ranks", collective.name(), bytes_text(bytes));
     let mut table = plain_table(&["settings", "segment", "estimate us", "measured us", "error"]);
     for check in checks {
         table.add_row([
             settings_text(&check.family),
-            bytes_text(check.segment),
+            check.segment.map_or("one chunk".to_owned(), bytes_text),
             time_text(check.estimate),
             time_text(check.us),
             format!("{:+.1} %", error(check) * 100.0),
         ]);
     }
-    writeln!(stdout(), "{what}\n{table}")?;
+    writeln!(stdout(), "{}\n{table}", what(question))?;
+    let (several, single): (Vec<&Check>, Vec<&Check>) = checks.iter().partition(|check| check.segment.is_some());
+    summarise("of several chunks, from the costs of tasks", &several)?;
+    summarise("of one chunk, from shorter and longer vectors", &single)?;
+    writeln!(stdout(), "not compared: {} that the built-in rules choose", found.built_in)?;
+    Ok(())
+}
+
+/// How well `checks` were estimated, and what that would have decided.
+fn summarise(what: &str, checks: &[&Check]) -> Result<()> {
     let mut errors: Vec<f64> = checks.iter().map(|check| error(check).abs()).collect();
     errors.sort_by(f64::total_cmp);
     let best = |by: fn(&Check) -> f64| checks.iter().min_by(|one, other| by(one).total_cmp(&by(other)));
-    if let (Some(chosen), Some(quickest)) = (best(|check| check.estimate), best(|check| check.us)) {
-        writeln!(
-            stdout(),
-            "{} configurations; error of the estimate: median {:.1} %, greatest {:.1} %\n\
-             quickest by the estimate: {} in segments of {}, measured {} us; quickest measured: {} in segments of {}, {} us",
-            checks.len(),
-            errors[errors.len() / 2] * 100.0,
-            errors[errors.len() - 1] * 100.0,
-            settings_text(&chosen.family),
-            bytes_text(chosen.segment),
-            time_text(chosen.us),
-            settings_text(&quickest.family),
-            bytes_text(quickest.segment),
-            time_text(quickest.us),
-        )?;
-    }
-    let Validation { of_one_chunk, built_in, .. } = found;
+    let (Some(chosen), Some(quickest)) = (best(|check| check.estimate), best(|check| check.us)) else { return Ok(()) };
+    let named = |check: &Check| {
+        let segments = check.segment.map(|bytes| format!(" in segments of {}", bytes_text(bytes)));
+        settings_text(&check.family) + &segments.unwrap_or_default()
+    };
     writeln!(
         stdout(),
-        "not compared: {of_one_chunk} of one chunk, which are measured whole and not estimated, and {built_in} that the built-in \
-         rules choose"
+        "{} configurations {what}; error of the estimate: median {:.1} %, greatest {:.1} %\n\
+         quickest by the estimate: {}, measured {} us; quickest measured: {}, {} us",
+        checks.len(),
+        errors[errors.len() / 2] * 100.0,
+        errors[errors.len() - 1] * 100.0,
+        named(chosen),
+        time_text(chosen.us),
+        named(quickest),
+        time_text(quickest.us),
     )?;
-    if let Some(path) = svg {
-        plot(path, &what, checks)?;
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Line {
+    collective: &'static str,
+    bytes: usize,
+    nodes: u32,
+    ranks_per_node: u32,
+    settings: String,
+    segment_bytes: Option<usize>,
+    estimate_us: f64,
+    us: f64,
+}
+
+/// One JSON object a line: `checks`, then all ranks on the network.
+fn print_json(question: &Question<'_>, checks: &[Check], flat: &[flat::Estimated<'_>]) -> Result<()> {
+    let Question { collective, bytes, nodes, ranks_per_node, .. } = *question;
+    let line = |family: &Inter, segment_bytes, estimate_us, us| {
+        let (collective, settings) = (collective.name(), settings_text(family));
+        Line { collective, bytes, nodes, ranks_per_node, settings, segment_bytes, estimate_us, us }
+    };
+    let levels = checks.iter().map(|check| line(&check.family, check.segment, check.estimate, check.us));
+    let network = flat.iter().map(|flat| line(&flat.whole.family, None, flat.us, flat.whole.us));
+    for line in levels.chain(network) {
+        writeln!(stdout(), "{}", serde_json::to_string(&line)?)?;
     }
     Ok(())
 }
 
-/// A chart for each configuration: time by length of chunks, as it was estimated (dashed) and measured.
-fn plot(path: &Path, what: &str, checks: &[Check]) -> Result<()> {
+/// A chart for each configuration: time by length of chunks, as it was estimated (dashed) and measured. One chunk is as long as
+/// the vector.
+fn plot(question: &Question<'_>, path: &Path, checks: &[Check]) -> Result<()> {
+    let length = |check: &Check| as_f64(check.segment.unwrap_or(question.bytes));
     let mut families = Vec::new();
     for check in checks {
         if !families.contains(&check.family) {
@@ -131,11 +173,12 @@ fn plot(path: &Path, what: &str, checks: &[Check]) -> Result<()> {
     let rows = families.len().div_ceil(COLUMNS);
     let (columns, lines) = (u32::try_from(COLUMNS)?, u32::try_from(rows)?);
     picture(path, (CHART.0 * columns, CHART.1 * lines + 40), |area| {
-        let area = area.titled(&format!("{what}: estimate (dashed) and measurement"), (FONT, 18))?;
+        let area =
+            area.titled(&format!("{}: estimate (red, dashed) and measurement (blue)", what(question)), (FONT, 18))?;
         let times = || checks.iter().flat_map(|check| [check.estimate, check.us]);
         let (least, most) = (times().fold(f64::MAX, f64::min) / 1.2, times().fold(0.0, f64::max) * 1.2);
-        let segments = || checks.iter().map(|check| as_f64(check.segment));
-        let (first, last) = (segments().fold(f64::MAX, f64::min), segments().fold(0.0, f64::max));
+        let lengths = || checks.iter().map(length);
+        let (first, last) = (lengths().fold(f64::MAX, f64::min), lengths().fold(0.0, f64::max));
         for (family, area) in families.iter().zip(area.split_evenly((rows, COLUMNS))) {
             let of: Vec<&Check> = checks.iter().filter(|check| check.family == *family).collect();
             let mut builder = ChartBuilder::on(&area);
@@ -150,19 +193,24 @@ fn plot(path: &Path, what: &str, checks: &[Check]) -> Result<()> {
                 .y_label_formatter(&|us| time_text(*us))
                 .draw()?;
             let curve = |dashed, colour, time: fn(&Check) -> f64| {
-                let points = of.iter().map(|check| (as_f64(check.segment), time(check))).collect();
+                let points = of.iter().map(|check| (length(check), time(check))).collect();
                 Curve { name: String::new(), colour, width: 2, dashed, points }
             };
             let (measured, estimated) =
                 (curve(false, BLUE, |check| check.us), curve(true, RED, |check| check.estimate));
-            charts::draw(&mut chart, &[measured, estimated])?;
+            for curve in [measured, estimated] {
+                // A single one is no line.
+                let points = curve.points.iter().map(|&point| Circle::new(point, 3, curve.colour.filled()));
+                chart.draw_series(points)?;
+                charts::draw(&mut chart, &[curve])?;
+            }
         }
         Ok(())
     })
 }
 
 /// What tells a configuration from the others.
-fn title(family: &han::select::Inter) -> String {
+fn title(family: &Inter) -> String {
     let text = settings_text(family);
     let values: Vec<&str> = text.split(',').filter_map(|pair| pair.split_once('=').map(|(_, value)| value)).collect();
     values.into_iter().filter(|value| *value != "hierarchical").collect::<Vec<_>>().join(" ")

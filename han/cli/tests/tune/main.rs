@@ -338,10 +338,12 @@ fn the_model_is_set_beside_measurements() {
     validated.expect(0, &[]);
     for part in [
         "bcast of 256K by 2 x 2 ranks",
-        "32K",
-        "error of the estimate: median ",
+        "| 32K ",
+        "| one chunk |",
+        "8 configurations of several chunks, from the costs of tasks; error of the estimate: median ",
+        "4 configurations of one chunk, from shorter and longer vectors; error of the estimate: median ",
         "quickest measured: ",
-        " of one chunk, which are measured whole and not estimated, and 2 that the built-in rules choose",
+        "not compared: 2 that the built-in rules choose",
         "all ranks on the network",
         "inter_algorithm=scatter-ring,nodes_form=flat",
         "by messages as this job has them: 8 bytes ",
@@ -357,6 +359,24 @@ fn the_model_is_set_beside_measurements() {
 #[test]
 fn what_cannot_be_tuned_is_refused_before_it_starts() {
     let folder = tempfile::tempdir().unwrap();
+    // What has no chunks to speak of is compared as well, here for programs.
+    let words = ["model", "allreduce", "--validate", "--bytes", "8", "--ms", "1", "--json"];
+    let validated = han(&words).start().finish();
+    validated.expect(0, &[]);
+    let lines = validated.stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines: Vec<serde_json::Value> = lines.collect();
+    let of = |settings: &str| {
+        let of = |line: &&serde_json::Value| line["settings"].as_str().unwrap().contains(settings);
+        lines.iter().filter(of).count()
+    };
+    assert_eq!(of("inter_algorithm=nap,nodes_form=hierarchical"), 1, "{lines:#?}");
+    assert!(of("nodes_form=hierarchical") > 2 && of("nodes_form=flat") > 2, "{lines:#?}");
+    for line in &lines {
+        assert_eq!((&line["collective"], &line["bytes"]), (&"allreduce".into(), &8.into()));
+        assert_eq!((&line["nodes"], &line["ranks_per_node"]), (&2.into(), &2.into()));
+        assert!(line["segment_bytes"].is_null(), "{line}");
+        assert!(["estimate_us", "us"].iter().all(|us| line[us].as_f64().unwrap() > 0.0), "{line}");
+    }
     let out = folder.path().join("tuning.toml");
     let out = out.to_str().unwrap();
     for (words, why) in [

@@ -113,19 +113,60 @@ fn rules_cost_little_and_save_much() {
 
 #[test]
 fn estimates_stand_beside_measurements() {
-    let space = Space::new((2, 2), &[Collective::Bcast], (4, 4 << 20), true);
-    let mut bench = Formulas { leaders: 2, works: Vec::new() };
-    let validation = validate(&mut bench, &space, Collective::Bcast).unwrap();
-    let Validation { checks, wholes, of_one_chunk, built_in } = validation;
-    let space = Space { all_flat: true, ..space };
-    let everything = space.candidates(Case { collective: Collective::Bcast, bytes: 4 << 20 }, false).len();
-    assert_eq!(checks.len() + wholes.len() + of_one_chunk + built_in, everything, "nothing goes without a word");
-    assert!(of_one_chunk > 0 && built_in == 2 && wholes.len() > 5);
-    assert!(checks.len() >= 2 * space.segments.len());
-    for check in checks {
-        let error = (check.estimate / check.us - 1.0).abs();
-        assert!(check.family.segment_bytes.is_none() && error < 0.1, "{check:?}");
+    for (collective, bytes) in [
+        (Collective::Bcast, 4 << 20),
+        (Collective::Allreduce, 4 << 20),
+        (Collective::Allreduce, 64 << 10),
+        (Collective::Reduce, 12),
+        (Collective::Allreduce, 8),
+        (Collective::Bcast, 4),
+    ] {
+        let space = Space::new((2, 4), &[collective], (bytes, bytes), true);
+        let mut bench = Formulas { leaders: 2, works: Vec::new() };
+        let Validation { checks, wholes, built_in } = validate(&mut bench, &space, collective).unwrap();
+        let space = Space { all_flat: true, ..space };
+        let case = Case { collective, bytes };
+        let everything = space.candidates(case, false);
+        assert_eq!(checks.len() + wholes.len() + built_in, everything.len(), "nothing goes without a word");
+        assert!(built_in == 2 && !wholes.is_empty());
+        let several = checks.iter().filter(|check| check.segment.is_some()).count();
+        let segments = space.segments.iter().filter(|&&segment| segment < bytes).count();
+        assert!(several >= 2 * segments && checks.len() > several, "{several} of {}", checks.len());
+        for check in &checks {
+            let error = (check.estimate / check.us - 1.0).abs();
+            assert!(check.family.segment_bytes.is_none() && error < 0.1, "{case:?}: {check:?}");
+        }
+        // No estimate knows what it is compared with.
+        let (own, others): (Vec<&Work>, Vec<&Work>) =
+            bench.works.iter().partition(|work| work.bytes == bytes && work.chunks.is_none());
+        assert_eq!(own.len(), TURNS * (checks.len() + wholes.len()), "{own:?}");
+        let lengths = neighbours(bytes);
+        assert!(others.iter().all(|work| work.chunks.is_some() || lengths.contains(&work.bytes)), "{others:?}");
     }
+}
+
+#[test]
+fn single_chunks_are_estimated_from_both_sides() {
+    for (bytes, lengths) in [
+        (4, &[32][..]),
+        (8, &[4, 64]),
+        (12, &[4, 96]),
+        (100, &[12, 24, 48, 800]),
+        (64 << 10, &[8 << 10, 16 << 10, 32 << 10, 512 << 10]),
+        (4 << 20, &[512 << 10, 1 << 20, 2 << 20, 16 << 20]),
+        (32 << 20, &[4 << 20, 8 << 20, 16 << 20, 64 << 20]),
+    ] {
+        assert_eq!(neighbours(bytes), lengths);
+    }
+    // Two leaders have a slice each from 256 bytes on: an eighth of 512 is too short for them.
+    let space = Space::new((2, 2), &[Collective::Allreduce], (512, 512), true);
+    let mut bench = Formulas { leaders: 2, works: Vec::new() };
+    validate(&mut bench, &space, Collective::Allreduce).unwrap();
+    let lengths = |leaders: usize| {
+        let of = bench.works.iter().filter(|work| value(&work.settings, "leaders") == Some(leaders) && work.turn == 0);
+        of.map(|work| work.bytes).collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!([lengths(1), lengths(2)], [[64, 512, 4096], [256, 512, 4096]]);
 }
 
 #[test]
