@@ -11,7 +11,7 @@ use shm_core::settings::{KEYS, Settings, seconds};
 use crate::error::{Error, Result};
 use crate::misspelled;
 use crate::select::{self, Inter};
-use crate::tune::{Source, hash_of};
+use crate::tune::{Source, assignments, hash_of, is_searched};
 
 /// How much is said on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,11 +210,27 @@ impl Config {
     }
 
     /// What may not be meant, a sentence each: variables of the environment that are almost one of this library's, and
-    /// have no effect; a tuning file of another machine.
+    /// have no effect; a tuning file of another machine, or of jobs with other settings.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
-        let foreign = self.tuning.as_ref().and_then(|source| source.foreign());
-        self.misspelled.iter().cloned().chain(foreign).collect()
+        let of_file = |source: &Arc<Source>| [source.foreign(), source.under_others()];
+        let of_file = self.tuning.as_ref().map(of_file).into_iter().flatten().flatten();
+        self.misspelled.iter().cloned().chain(of_file).collect()
+    }
+
+    /// What is set of what `han tune` does not search, as `HAN_SET` takes it: the same text for the same settings. Measurements
+    /// hold under it.
+    #[must_use]
+    pub fn untuned(&self) -> String {
+        let built_in = Settings::default();
+        let is_set = |key: &str| self.settings.get(key) != built_in.get(key);
+        // The module's name says it all; how long ranks wait at most does not matter to speed.
+        let is_other = |key: &str| key == "timeout_s" || (key == "single_copy" && is_set("intra_module"));
+        let of_node = KEYS.iter().map(|(key, _)| *key).filter(|key| is_set(key) && !is_other(key));
+        let of_node = of_node.map(|key| (key, self.settings.get(key).unwrap_or_default()));
+        let between_nodes = assignments(&self.inter).filter(|(key, _)| !is_searched(key));
+        let pairs = of_node.chain(between_nodes).map(|(key, value)| format!("{key}={value}"));
+        pairs.collect::<Vec<_>>().join(",")
     }
 
     /// Applies `key=value,...`, as in `HAN_SET` and `--set`.
@@ -238,6 +254,10 @@ impl Config {
             let value = value.trim();
             self.set(key, value).map_err(|e| Error::Config(format!("HAN_SET: {e}")))?;
             self.note(key, "HAN_SET");
+        }
+        let untuned = self.untuned();
+        if let Some(source) = &mut self.tuning {
+            Arc::make_mut(source).set = untuned;
         }
         Ok(())
     }
@@ -316,6 +336,7 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
+    use crate::tune::Tuning;
 
     fn read(variables: &[(&str, &str)]) -> Result<Config> {
         Config::read(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
@@ -344,6 +365,42 @@ mod tests {
         assert_eq!((&*entry("chunk_bytes").value, &*entry("chunk_bytes").origin), ("8192", "HAN_SET"));
         assert_eq!((&*entry("log").value, &*entry("log").origin), ("warn", "default"));
         assert!(entries.iter().all(|entry| !entry.value.is_empty() && !entry.meaning.is_empty()), "{entries:?}");
+    }
+
+    #[test]
+    fn a_file_of_other_settings_is_doubted() {
+        let shape = |set: &str, collective: &str| {
+            format!(
+                "[[shape]]\nnodes = 2\nranks_per_node = 2\nprovider = \"net\"\n{set}date = \"2026-01-31\"\nmethod = \"task\"\n\
+                 {collective} = [{{ bytes = 8, us = 1.0, settings = {{}} }}]\n"
+            )
+        };
+        let solo = "set = \"intra_module=solo\"\n";
+        let doubts = |shapes: &str, set: &str| {
+            let head = format!("version = 1\nmachine = {:?}\n", crate::machine::in_words());
+            let tuning = Tuning::parse(&(head + shapes)).unwrap();
+            let source = Source { path: "mine.toml".into(), tuning, set: String::new(), hash: 1 };
+            let mut config = Config { tuning: Some(Arc::new(source)), ..Config::default() };
+            config.set_all(set).unwrap();
+            config.doubts()
+        };
+        let (plain, under_solo, reduce) = (shape("", "bcast"), shape(solo, "bcast"), shape("", "reduce"));
+        let both = format!("{plain}{under_solo}");
+        for (shapes, set, words) in [
+            (plain.as_str(), "", None),
+            (&plain, "timeout_s=9,trace_spans=9,segment_bytes=64K", None),
+            (&plain, "intra_module=solo", Some("under no settings, and this job runs under intra_module=solo: ")),
+            (&under_solo, "", Some("under intra_module=solo, and this job runs under no settings: ")),
+            (&under_solo, "single_copy=by_kernel", None),
+            (&both, "", None),
+            (&both, "spins=7", Some("under no settings, and this job runs under spins=7: ")),
+            (&format!("{under_solo}{reduce}"), "", Some("under intra_module=solo, and")),
+            ("", "intra_module=solo", None),
+        ] {
+            let doubts = doubts(shapes, set);
+            assert_eq!(doubts.len(), usize::from(words.is_some()), "{set}: {doubts:?}");
+            assert!(words.is_none_or(|words| doubts[0].contains(words)), "{set}: {doubts:?}");
+        }
     }
 
     #[test]

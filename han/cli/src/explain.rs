@@ -88,8 +88,8 @@ impl Args {
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let mut config = Config::from_environment()?;
-    tell_doubts(&config);
     args.set.iter().try_for_each(|pair| config.set_all(pair))?;
+    tell_doubts(&config);
     if args.plan && args.nodes < 2 {
         return Err("--plan draws what several nodes do: give their number by --nodes".into());
     }

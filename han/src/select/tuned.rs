@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::form::{self, Choice, OverNodes};
 use super::{Inter, Point};
-use crate::tune::{Found, Source, Wanted};
+use crate::tune::{Found, Source, Wanted, under};
 
 /// Chooses for `over` under the settings, and where these leave something open by the tuning file, with the reasons.
 /// `provider` is that of the network, if it is known.
@@ -41,6 +41,7 @@ fn find<'a>(
         ranks_per_node: over.layout.rails(),
         bytes: over.count * over.element_bytes,
         provider,
+        set: &source.set,
     };
     let nothing = || format!("{} has nothing for {}", source.path.display(), over.collective.name());
     let found = source.tuning.look_up(&wanted).ok_or_else(nothing)?;
@@ -81,7 +82,7 @@ fn with(
         measured.bytes,
         shape.nodes,
         shape.ranks_per_node,
-        shape.provider,
+        shape.way(),
         shape.date,
         nearest(wanted, found),
         path.display()
@@ -98,6 +99,7 @@ fn nearest(wanted: &Wanted<'_>, found: &Found<'_>) -> String {
         ((wanted.nodes, wanted.ranks_per_node) != (shape.nodes, shape.ranks_per_node))
             .then(|| format!("{} x {} ranks", wanted.nodes, wanted.ranks_per_node)),
         provider.map(|provider| format!("the provider {provider}")),
+        (wanted.set != shape.set).then(|| format!("a job under {}", under(wanted.set))),
     ];
     let differs: Vec<String> = differs.into_iter().flatten().collect();
     if differs.is_empty() { String::new() } else { format!(", the nearest to {}", differs.join(", ")) }
@@ -138,7 +140,7 @@ allreduce = [
 "#;
 
     fn source() -> Source {
-        Source { path: "tuned.toml".into(), tuning: Tuning::parse(FILE).unwrap(), hash: 1 }
+        Source { path: "tuned.toml".into(), tuning: Tuning::parse(FILE).unwrap(), set: String::new(), hash: 1 }
     }
 
     fn over(layout: &Layout, collective: Collective) -> OverNodes<'_> {
@@ -179,6 +181,13 @@ allreduce = [
         let tuning = choice.points.last().unwrap();
         let nearest = "the nearest to 3 x 3 ranks, the provider verbs: tuned.toml";
         assert!(tuning.because.ends_with(nearest), "{tuning:?}");
+        let solo = FILE.replace("date", "set = \"intra_module=solo\"\ndate");
+        let source = Source { tuning: Tuning::parse(&solo).unwrap(), ..source };
+        let choice = explain(&over, &Inter::default(), Some(&source), Some("tcp"));
+        let tuning = choice.points.last().unwrap();
+        let nearest =
+            "over tcp under intra_module=solo on 2026-01-31, the nearest to 3 x 3 ranks, a job under no settings: ";
+        assert!(tuning.because.contains(nearest), "{tuning:?}");
     }
 
     #[test]

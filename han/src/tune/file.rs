@@ -21,6 +21,8 @@ pub struct Measured {
     pub ranks_per_node: usize,
     /// libfabric's provider between the nodes.
     pub provider: String,
+    /// What was set, of what is not searched: [`Config::untuned`](crate::Config::untuned).
+    pub set: String,
     /// When, as `2026-01-31`.
     pub date: String,
     /// The search, and how it was done.
@@ -60,6 +62,8 @@ pub struct Source {
     pub path: PathBuf,
     /// Its contents.
     pub tuning: Tuning,
+    /// What is set of what is not searched, in the job that uses it.
+    pub set: String,
     /// Of its bytes: ranks with other ones would choose otherwise.
     pub hash: u64,
 }
@@ -74,13 +78,13 @@ impl Source {
         // Every rank reads it, which a pipe allows to one of them.
         let text = replaceable(path).and_then(|_| read_text(path)).map_err(|e| format!("{name}: {e}"))?;
         let tuning = Tuning::parse(&text).map_err(|e| format!("{name}: {e}"))?;
-        Ok(Self { path: path.to_owned(), tuning, hash: hash_of(&text) })
+        Ok(Self { path: path.to_owned(), tuning, set: String::new(), hash: hash_of(&text) })
     }
 
     /// Where it is, and what was measured, in words.
     #[must_use]
     pub fn describe(&self) -> String {
-        let shape = |of: &Measured| format!("{} x {} over {}", of.nodes, of.ranks_per_node, of.provider);
+        let shape = |of: &Measured| format!("{} x {} over {}", of.nodes, of.ranks_per_node, of.way());
         let shapes: Vec<String> = self.tuning.shapes.iter().map(shape).collect();
         let shapes = if shapes.is_empty() { "nothing".to_owned() } else { shapes.join(", ") };
         format!("{}, measured on {}: {shapes}", self.identity(), self.tuning.machine)
@@ -93,6 +97,19 @@ impl Source {
         let why =
             || format!("{path} was measured on {measured:?}, and this is {own:?}: other choices may be best here");
         (*measured != own).then(why)
+    }
+
+    /// A sentence, if something was measured under other settings alone than this job has.
+    #[must_use]
+    pub fn under_others(&self) -> Option<String> {
+        let shapes = &self.tuning.shapes;
+        let own = |of: Collective| shapes.iter().any(|shape| shape.set == self.set && shape.has(of));
+        let lacks = |shape: &&Measured| Collective::ALL.iter().any(|&of| shape.has(of) && !own(of));
+        let (path, set) = (self.path.display(), &shapes.iter().find(lacks)?.set);
+        let (measured, own) = (under(set), under(&self.set));
+        Some(format!(
+            "{path} was measured under {measured}, and this job runs under {own}: other choices may be best here"
+        ))
     }
 
     /// Path and hash, for ranks to compare.
@@ -109,6 +126,23 @@ pub(crate) fn hash_of(text: &str) -> u64 {
     hasher.finish()
 }
 
+/// Settings in words.
+pub(crate) fn under(set: &str) -> &str {
+    if set.is_empty() { "no settings" } else { set }
+}
+
+impl Measured {
+    pub(crate) fn has(&self, collective: Collective) -> bool {
+        self.points.iter().any(|point| point.collective == collective)
+    }
+
+    /// By what, beside nodes and ranks, in words.
+    pub(crate) fn way(&self) -> String {
+        let set = if self.set.is_empty() { String::new() } else { format!(" under {}", self.set) };
+        format!("{}{set}", self.provider)
+    }
+}
+
 impl Tuning {
     /// Reads the contents of a tuning file.
     ///
@@ -118,9 +152,9 @@ impl Tuning {
         text::parse(text)
     }
 
-    /// Puts what was measured for a shape in the place of what was known for it and these collectives.
+    /// Puts what was measured for a shape in the place of what was known for it and these collectives under these settings.
     pub fn put(&mut self, mut measured: Measured) {
-        let key = |of: &Measured| (of.nodes, of.ranks_per_node, of.provider.clone());
+        let key = |of: &Measured| (of.nodes, of.ranks_per_node, of.provider.clone(), of.set.clone());
         let known: Vec<_> = self.shapes.extract_if(.., |known| key(known) == key(&measured)).collect();
         let mut others: Vec<_> = known.into_iter().flat_map(|known| known.points).collect();
         others.retain(|other| measured.points.iter().all(|point| point.collective != other.collective));
@@ -140,10 +174,11 @@ impl Tuning {
             quoted(&self.machine)
         );
         for shape in &self.shapes {
-            let Measured { nodes, ranks_per_node, provider, date, method, points } = shape;
+            let Measured { nodes, ranks_per_node, provider, set, date, method, points } = shape;
+            let set = if set.is_empty() { String::new() } else { format!("set = {}\n", quoted(set)) };
             let _ = write!(
                 text,
-                "\n[[shape]]\nnodes = {nodes}\nranks_per_node = {ranks_per_node}\nprovider = {}\ndate = {}\nmethod = {}\n",
+                "\n[[shape]]\nnodes = {nodes}\nranks_per_node = {ranks_per_node}\nprovider = {}\n{set}date = {}\nmethod = {}\n",
                 quoted(provider),
                 quoted(date),
                 quoted(method)
@@ -179,6 +214,12 @@ pub fn assignments(settings: &Inter) -> impl Iterator<Item = (&'static str, Stri
         let is_news = known.get(key).as_ref() != Some(value);
         is_news && known.set(key, value).is_ok()
     })
+}
+
+/// Whether configurations that are searched differ in `key`.
+#[must_use]
+pub fn is_searched(key: &str) -> bool {
+    KEYS.iter().any(|(known, _)| *known == key) && key != "wire_mbit_s"
 }
 
 /// Settings as `HAN_SET` takes them, or `auto` if there are none.

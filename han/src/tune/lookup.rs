@@ -28,6 +28,8 @@ pub struct Wanted<'a> {
     pub bytes: usize,
     /// The provider in use, if it is known.
     pub provider: Option<&'a str>,
+    /// What is set of what is not searched.
+    pub set: &'a str,
 }
 
 /// What was found.
@@ -76,18 +78,17 @@ impl Found<'_> {
 
 impl Tuning {
     /// The measured point that is nearest to what is wanted: first the shape, by the ratios of nodes and of ranks a node,
-    /// where another provider counts more than any ratio; then the bytes, by their ratio. Of two that are as near the
-    /// smaller one. `None` if nothing was measured for the collective. What the point says:
-    /// [`Found::settings_for`].
+    /// where other settings count more than another provider, and that more than any ratio; then the bytes, by their
+    /// ratio. Of two that are as near the smaller one. `None` if nothing was measured for the collective. What the point
+    /// says: [`Found::settings_for`].
     #[must_use]
     pub fn look_up(&self, wanted: &Wanted<'_>) -> Option<Found<'_>> {
-        let has_points = |shape: &&Measured| shape.points.iter().any(|point| point.collective == wanted.collective);
         let far = |shape: &Measured| {
             let other = wanted.provider.is_some_and(|provider| provider != shape.provider);
             let ratio = Ratio::of([(shape.nodes, wanted.nodes), (shape.ranks_per_node, wanted.ranks_per_node)]);
-            (other, ratio, shape.nodes, shape.ranks_per_node)
+            (shape.set != wanted.set, other, ratio, shape.nodes, shape.ranks_per_node)
         };
-        let shape = self.shapes.iter().filter(has_points).min_by_key(|shape| far(shape))?;
+        let shape = self.shapes.iter().filter(|shape| shape.has(wanted.collective)).min_by_key(|shape| far(shape))?;
         let points = shape.points.iter().filter(|point| point.collective == wanted.collective);
         let point = points.min_by_key(|point| (Ratio::of([(point.bytes, wanted.bytes)]), point.bytes))?;
         Some(Found { shape, point })
@@ -145,12 +146,13 @@ mod tests {
         };
         let points = points.iter().map(point).collect();
         let (date, method) = ("2026-01-31".to_owned(), "task".to_owned());
-        Measured { nodes, ranks_per_node, provider: provider.to_owned(), date, method, points }
+        Measured { nodes, ranks_per_node, provider: provider.to_owned(), set: String::new(), date, method, points }
     }
 
     #[test]
     fn the_nearest_shape_and_bytes_are_found() {
         use Collective::{Allreduce, Barrier, Bcast, Reduce};
+        let solo = "intra_module=solo";
         let tuning = Tuning {
             machine: String::new(),
             shapes: vec![
@@ -158,11 +160,15 @@ mod tests {
                 measured(16, 2, "tcp", &[(Bcast, 64)]),
                 measured(16, 8, "tcp", &[(Bcast, 65)]),
                 measured(4, 4, "verbs", &[(Bcast, 66), (Barrier, 0)]),
+                Measured { set: solo.to_owned(), ..measured(64, 64, "verbs", &[(Bcast, 67)]) },
             ],
         };
-        let find = |collective, nodes, ranks_per_node, bytes, provider| {
-            let wanted = Wanted { collective, nodes, ranks_per_node, bytes, provider };
+        let find_under = |set, collective, nodes, ranks_per_node, bytes, provider| {
+            let wanted = Wanted { collective, nodes, ranks_per_node, bytes, provider, set };
             tuning.look_up(&wanted).map(|found| (found.shape.nodes, found.shape.ranks_per_node, found.point.bytes))
+        };
+        let find = |collective, nodes, ranks_per_node, bytes, provider| {
+            find_under("", collective, nodes, ranks_per_node, bytes, provider)
         };
         let tcp = Some("tcp");
         // Between points the border is in the middle of their logarithms; beyond them the last counts.
@@ -178,6 +184,10 @@ mod tests {
         assert_eq!(find(Bcast, 2, 2, 8, Some("verbs")), Some((4, 4, 66)));
         assert_eq!(find(Bcast, 4, 4, 8, Some("psm3")), Some((4, 4, 66)));
         assert_eq!(find(Bcast, 4, 4, 8, None), Some((4, 4, 66)));
+        // Settings go before that.
+        assert_eq!(find_under(solo, Bcast, 2, 2, 8, tcp), Some((64, 64, 67)));
+        assert_eq!(find_under("intra_module=sm", Bcast, 2, 2, 8, tcp), Some((2, 2, 8)));
+        assert_eq!(find_under(solo, Allreduce, 2, 2, 8, tcp), Some((2, 2, 8)));
         // Only shapes that have the collective count.
         assert_eq!(find(Allreduce, 16, 8, 8, tcp), Some((2, 2, 8)));
         assert_eq!(find(Barrier, 2, 2, 0, tcp), Some((4, 4, 0)));

@@ -8,6 +8,7 @@ use shm_core::Collective;
 use toml::{Spanned, Value};
 
 use super::file::{Measured, Point, Tuning};
+use crate::config::Config;
 use crate::select::Inter;
 
 /// Version of the format.
@@ -35,6 +36,7 @@ struct Shape {
     nodes: Spanned<usize>,
     ranks_per_node: Spanned<usize>,
     provider: String,
+    set: Option<Spanned<String>>,
     date: String,
     method: String,
     #[serde(default)]
@@ -80,7 +82,11 @@ fn at(text: &str, span: &Range<usize>, why: &str) -> String {
 
 impl Shape {
     fn check(self, text: &str) -> Result<Measured, String> {
-        let Self { nodes, ranks_per_node, provider, date, method, barrier, bcast, reduce, allreduce } = self;
+        let Self { nodes, ranks_per_node, provider, set, date, method, barrier, bcast, reduce, allreduce } = self;
+        let mut config = Config::default();
+        if let Some(set) = set {
+            config.set_all(set.get_ref()).map_err(|why| at(text, &set.span(), &why.to_string()))?;
+        }
         for (key, number) in [("nodes", &nodes), ("ranks_per_node", &ranks_per_node)] {
             if *number.get_ref() == 0 {
                 return Err(at(text, &number.span(), &format!("{key} = 0: expected a number of at least 1")));
@@ -105,7 +111,7 @@ impl Shape {
             }
         }
         let (nodes, ranks_per_node) = (nodes.into_inner(), ranks_per_node.into_inner());
-        Ok(Measured { nodes, ranks_per_node, provider, date, method, points })
+        Ok(Measured { nodes, ranks_per_node, provider, set: config.untuned(), date, method, points })
     }
 }
 
@@ -162,6 +168,17 @@ allreduce = [
         assert_eq!(points[1].settings.get("inter_chunk_bytes").unwrap(), "1024");
         assert_eq!(points[2].settings.get("inter_policy").unwrap(), "wait_all");
         assert_eq!(Tuning::parse(&tuning.to_text()).unwrap(), tuning);
+        assert!(tuning.shapes[0].set.is_empty() && !tuning.to_text().contains("\nset"));
+        // Settings are the same by whatever key and in whatever order, and what does not concern speed is none.
+        let under = |set: &str| Tuning::parse(&TEXT.replace("date", &format!("set = \"{set}\"\ndate"))).unwrap();
+        let tuning = under("single_copy=by_kernel, timeout_s=5,chunk_bytes=8K,trace_spans=9");
+        assert_eq!(tuning.shapes[0].set, "chunk_bytes=8192,intra_module=solo");
+        assert_eq!(Tuning::parse(&tuning.to_text()).unwrap(), tuning);
+        assert_eq!(under("intra_module=solo,chunk_bytes=8192"), tuning);
+        assert_eq!(
+            under("single_copy=if_shared,wire_mbit_s=100").shapes[0].set,
+            "single_copy=if_shared,wire_mbit_s=100"
+        );
     }
 
     #[test]
@@ -171,7 +188,12 @@ allreduce = [
         let again = Measured { method: "exhaustive".to_owned(), ..tuning.shapes[0].clone() };
         tuning.put(other.clone());
         tuning.put(again.clone());
-        assert_eq!(tuning.shapes, [other, again.clone()]);
+        assert_eq!(tuning.shapes, [other.clone(), again.clone()]);
+        // Under other settings it is measured beside that.
+        let solo = Measured { set: "intra_module=solo".to_owned(), ..again.clone() };
+        let mut both = tuning.clone();
+        both.put(solo.clone());
+        assert_eq!(both.shapes, [other, again.clone(), solo]);
         // What was not searched stays.
         let last = again.points.last().unwrap();
         tuning.put(Measured { points: vec![last.clone()], ..again.clone() });
@@ -188,6 +210,11 @@ allreduce = [
             ("nodes = 2", "nodes = 0", "line 5: nodes = 0: expected a number of at least 1"),
             ("nodes = 2", "nodes = -2", "line 5: "),
             ("provider = \"tcp\"\n", "", "provider"),
+            (
+                "date =",
+                "set = \"chunk_bytes=1\"\ndate =",
+                "line 8: configuration: HAN_SET: chunk_bytes=1: expected auto",
+            ),
             ("date =", "day =", "line 8: unknown field `day`"),
             ("bytes = 4096", "bytes = 8", "line 12: bcast of 8 bytes: bytes must ascend"),
             ("us = 11.25", "us = -1", "line 11: us = -1: expected microseconds"),

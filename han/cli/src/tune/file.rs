@@ -111,6 +111,7 @@ mod tests {
             nodes,
             ranks_per_node: 2,
             provider: "tcp".to_owned(),
+            set: String::new(),
             date: date(),
             method: "task".to_owned(),
             points: Vec::new(),

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use han::tune::{Method, Space, assignments};
+use han::tune::{Method, Space, assignments, is_searched};
 use han::{Collective, Config};
 
 use crate::bench::stats::parse_bytes;
@@ -155,7 +155,7 @@ fn leaves_open(set: &[String]) -> Result<()> {
     let mut config = Config::default();
     let inherited = std::env::var(SET_VARIABLE).unwrap_or_default();
     [&inherited].into_iter().chain(set).try_for_each(|pairs| config.set_all(pairs))?;
-    match assignments(&config.inter).find(|(key, _)| *key != "wire_mbit_s") {
+    match assignments(&config.inter).find(|(key, _)| is_searched(key)) {
         Some((key, value)) => {
             Err(format!("{key}={value} is set, and is what configurations differ in: leave it out").into())
         }

@@ -84,6 +84,7 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
             nodes,
             ranks_per_node: space.ranks_per_node,
             provider: provider.to_owned(),
+            set: Config::from_environment()?.untuned(),
             date: file::date(),
             method: format!("{}, {} measurements in {:.1} s", method.name(), outcome.measured, outcome.spent_s),
             points: outcome.found.iter().map(point).collect(),

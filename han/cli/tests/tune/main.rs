@@ -119,6 +119,10 @@ fn what_is_set_holds_while_measuring() {
     with("trace_spans=64").expect(0, &[]);
     let spans = fs::read_to_string(&trace).unwrap().matches("\"ph\":\"X\"").count();
     assert!((1..=4 * 64).contains(&spans), "{spans} spans of 4 ranks");
+    with("intra_module=solo").expect(0, &[]);
+    // Each stands beside the other, for jobs that are like it.
+    let sets: Vec<String> = Source::read(&out).unwrap().tuning.shapes.into_iter().map(|shape| shape.set).collect();
+    assert_eq!(sets, ["", "intra_module=solo"]);
     with("inter_bcast_algorithm=linear").expect(1, &["inter_bcast_algorithm=linear is set", "leave it out"]);
 }
 
@@ -137,6 +141,9 @@ fn what_was_measured_elsewhere_or_not_whole_is_said() {
     let said = explain(&measured);
     assert!(said.stderr.contains("mine.toml was measured on \"this\", and this is \""), "{said:?}");
     let here = measured.replace("\"this\"", &format!("{:?}", han::machine::in_words()));
+    let said = ranks_near(path.to_str().unwrap(), &here.replace("date", "set = \"intra_module=solo\"\ndate"));
+    let told = "mine.toml was measured under intra_module=solo, and this job runs under no settings: ";
+    assert_eq!(said.stderr.matches(told).count(), 1, "{said:?}");
     let said = explain(&here.replace("us = 5.5,", "us = 5.5, estimated = true,"));
     assert!(!said.stderr.contains("was measured on"), "{said:?}");
     assert!(said.stdout.contains("tuning is used: estimated 5.5 us for 1024 bytes"), "{said:?}");
@@ -203,11 +210,11 @@ fn an_interrupted_search_goes_on() {
 }
 
 /// What ranks say under a file with this text.
-fn ranks_near(name: &str, text: &str) -> String {
+fn ranks_near(name: &str, text: &str) -> Finished {
     fs::write(name, text).unwrap();
     let choices = ranks(name).start().finish();
     choices.expect(0, &[]);
-    choices.stdout
+    choices
 }
 
 #[test]
@@ -231,7 +238,7 @@ fn files_are_used_and_said_to_be() {
         let said = choices.stdout.lines().find(|said| said.starts_with(line));
         assert!(said.is_some_and(|said| said.contains(why)), "{line}: {}", choices.stdout);
     }
-    let near = ranks_near(name, &flat.replace("1024", "16"));
+    let near = ranks_near(name, &flat.replace("1024", "16")).stdout;
     assert!(
         near.contains("  bcast of 8: net/binary, tuned: measured to be best; tuned: measured to be best"),
         "{near}"
@@ -352,13 +359,6 @@ fn the_model_is_set_beside_measurements() {
         assert!(validated.stdout.contains(part), "{part} is missing in {}", validated.stdout);
     }
     assert!(fs::read_to_string(svg).unwrap().contains("</svg>"));
-    let refused = han(&["model", "barrier", "--validate"]).start().finish();
-    refused.expect(1, &["a barrier has no chunks"]);
-}
-
-#[test]
-fn what_cannot_be_tuned_is_refused_before_it_starts() {
-    let folder = tempfile::tempdir().unwrap();
     // What has no chunks to speak of is compared as well, here for programs.
     let words = ["model", "allreduce", "--validate", "--bytes", "8", "--ms", "1", "--json"];
     let validated = han(&words).start().finish();
@@ -377,6 +377,13 @@ fn what_cannot_be_tuned_is_refused_before_it_starts() {
         assert!(line["segment_bytes"].is_null(), "{line}");
         assert!(["estimate_us", "us"].iter().all(|us| line[us].as_f64().unwrap() > 0.0), "{line}");
     }
+    let refused = han(&["model", "barrier", "--validate"]).start().finish();
+    refused.expect(1, &["a barrier has no chunks"]);
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused_before_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("tuning.toml");
     let out = out.to_str().unwrap();
     for (words, why) in [
