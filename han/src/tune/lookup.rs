@@ -200,8 +200,14 @@ mod tests {
         let algorithm = |measured_nodes, nodes| {
             let mut shape = measured(measured_nodes, 2, "tcp", &[(Collective::Allreduce, 8)]);
             shape.points[0].settings = settings;
-            let wanted =
-                Wanted { collective: Collective::Allreduce, nodes, ranks_per_node: 2, bytes: 8, provider: None };
+            let wanted = Wanted {
+                collective: Collective::Allreduce,
+                nodes,
+                ranks_per_node: 2,
+                bytes: 8,
+                provider: None,
+                set: "",
+            };
             let found = Found { shape: &shape, point: &shape.points[0] }.settings_for(&wanted).unwrap();
             assert_eq!(found.leaders, Some(2));
             found.algorithm.is_some()
