@@ -287,7 +287,7 @@ fn many_ranks_are_exact() {
     for (size, settings) in [(33, heap()), (256, heap()), (33, trees.clone()), (256, trees), (65, ring)] {
         ranks(size, &settings, |comm, _| {
             let (rank, size) = (comm.rank(), comm.size());
-            // The last is for chains, through more chunks than are in flight.
+            // The last has more chunks than are in flight.
             let counts = [1, 15, 16, 3000, 150_000];
             for &count in &counts[..if size == 33 { 5 } else { 4 }] {
                 let mut buffer = vector(rank, count, 1);

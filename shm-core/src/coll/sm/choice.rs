@@ -7,7 +7,7 @@
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::family::has_levels;
-use crate::coll::sm::table::{LEVELS_FROM, Reducers, Row, SHORT_SLICES_BYTES, SHORT_SLICES_RANKS, TREES_FROM};
+use crate::coll::sm::table::{CROWD, LEVELS_FROM, Reducers, Row, SHORT_SLICES_BYTES, SHORT_SLICES_RANKS, TREES_FROM};
 use crate::coll::sm::{ByCore, Form};
 use crate::copy::cico::LINE;
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring, gap_bytes};
@@ -75,6 +75,7 @@ pub(crate) enum Decision {
     TooShortToShare,
     LongEnough,
     CoreByCore,
+    Crowd,
 }
 
 impl Decision {
@@ -85,7 +86,7 @@ impl Decision {
             Self::Forced { form, .. } => form,
             Self::FewRanks | Self::SharedCores | Self::TooLongForTrees | Self::NoPartialSums => Form::Flat,
             Self::ManyRanks | Self::ManyLevels => Form::Tree,
-            Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare => Form::Direct,
+            Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare | Self::Crowd => Form::Direct,
             Self::LongEnough | Self::ShortSlices => Form::Slice,
             Self::CoreByCore => Form::Chain,
             Self::Together => Form::Joint,
@@ -152,6 +153,8 @@ impl Terms {
         if bytes > self.cell_bytes {
             return if self.may_join(bytes) {
                 Decision::Together
+            } else if self.is_crowd(collective) {
+                Decision::Crowd
             } else if self.goes_by_core(collective, bytes) && !keeps_order() {
                 Decision::CoreByCore
             } else {
@@ -185,6 +188,13 @@ impl Terms {
     fn may_join(&self, bytes: usize) -> bool {
         let nothing_set = self.set_slices_from.is_none() && self.set_lent_from.is_none_or(|from| bytes >= from);
         self.everywhere && self.own_cores && nothing_set && bytes / self.ranks >= LEAST_PART_BYTES
+    }
+
+    /// True if so many ranks share few cores that a root reduces alone before all have had their turn, and no setting says
+    /// how else.
+    fn is_crowd(&self, collective: Collective) -> bool {
+        let is_set = self.set_slices_from.is_some();
+        collective == Collective::Reduce && self.ranks >= CROWD && self.by_core && !self.own_cores && !is_set
     }
 
     /// True if reductions of `bytes` go along the cores, and no setting says how else.

@@ -1,7 +1,7 @@
 //! Why a form was chosen, in words, and which settings would change it.
 
 use crate::coll::sm::choice::Decision;
-use crate::coll::sm::table::SHORT_SLICES_BYTES;
+use crate::coll::sm::table::{CROWD, SHORT_SLICES_BYTES};
 use crate::coll::sm::{Form, Terms};
 use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
@@ -59,6 +59,10 @@ impl Terms {
             Decision::TooShortToShare => {
                 (format!("{bytes} bytes are less than {}", self.slices_in_words(collective)), change("slice_min_bytes"))
             }
+            Decision::Crowd => (
+                format!("{CROWD} ranks or more share few cores, where the root is done before all have had a turn"),
+                change("slice_min_bytes"),
+            ),
             Decision::CoreByCore => {
                 let row = self.row(collective);
                 let enough =

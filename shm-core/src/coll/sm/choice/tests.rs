@@ -183,6 +183,12 @@ fn long_reductions_go_core_by_core_where_ranks_share_cores() {
         assert_eq!(decide(on("core:2", 8, set), Reduce, 1 << 20), Decision::LongEnough);
     }
     assert_eq!(decide(on("core:5", 10, |_| {}), Reduce, 8 << 20), Decision::LongEnough);
+    let crowd = on("core:2", 33, |_| {});
+    assert_eq!(decide(crowd, Reduce, 1 << 20), Decision::Crowd);
+    assert_eq!(crowd.decide(Reduce, 128 << 10, || true), Decision::Crowd);
+    assert_eq!(decide(crowd, Allreduce, 1 << 20), Decision::CoreByCore);
+    assert_eq!(decide(on("core:2", 33, |s| s.slice_min_bytes = Some(1)), Reduce, 1 << 20), Decision::LongEnough);
+    assert_eq!(decide(on("core:5", 33, |_| {}), Reduce, 1 << 20), Decision::LongEnough);
     assert_eq!(decide(Terms { own_cores: true, everywhere: false, ..eight }, Reduce, 8 << 20), Decision::LongEnough);
     let forced = on("core:2", 4, |s| s.form = Some(Form::Chain));
     assert_eq!(decide(forced, Reduce, 1).form(), Form::Chain);
