@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::{
-    self, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, Shares, Terms,
+    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, Shares, Terms,
 };
 use crate::copy::{Method, Methods, stores};
 use crate::error::Result;
@@ -179,6 +179,12 @@ impl Circumstances {
                     points.push(self.stores(bytes.min(cut.chunk_bytes)));
                 }
                 match form {
+                    Form::Chain if terms.ranks >= CROWD => points.push(Point::new(
+                        "reduced by",
+                        "the root",
+                        "a sum that is handed on would wait for a turn at each of so many ranks",
+                        "",
+                    )),
                     Form::Chain => points.push(Point::new(
                         "reduced by",
                         "all ranks, core by core",

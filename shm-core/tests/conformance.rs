@@ -284,7 +284,11 @@ fn many_ranks_are_exact() {
     // More rounds than there are slots in use.
     let mut ring = trees.clone();
     ring.form = Some(Form::Ring);
-    for (size, settings) in [(33, heap()), (256, heap()), (33, trees.clone()), (256, trees), (65, ring)] {
+    let mut chains = heap();
+    (chains.topology, chains.form) = (Some("core:2".to_owned()), Some(Form::Chain));
+    chains.single_copy = Single::Never;
+    let all = [(33, heap()), (33, chains), (256, heap()), (33, trees.clone()), (256, trees), (65, ring)];
+    for (size, settings) in all {
         ranks(size, &settings, |comm, _| {
             let (rank, size) = (comm.rank(), comm.size());
             // The last has more chunks than are in flight.

@@ -1,14 +1,15 @@
 //! The ranks of a communicator core by core, and how the ranks of a core hand a sum on.
 
+use crate::coll::sm::table::CROWD;
 use crate::topo::{Hierarchy, Level};
 
 /// Most cores whose sums one rank adds up; more were not measured.
-pub(crate) const MOST_CORES: usize = 4;
+const MOST_CORES: usize = 4;
 
-/// The ranks of each core, ascending, where several share one.
+/// The ranks that hand a sum on, ascending: those of a core, where several share one.
 #[derive(Debug)]
 pub(crate) struct ByCore {
-    cores: Vec<Vec<usize>>,
+    chains: Vec<Vec<usize>>,
 }
 
 /// A sum that some ranks of a core have added up.
@@ -30,17 +31,21 @@ pub(crate) struct Link {
 }
 
 impl ByCore {
-    /// `None` unless each of few cores has two ranks or more on average. A rank of which no core is known counts as one.
+    /// `None` unless each of few cores has two ranks or more on average. A rank of which no core is known counts as one. In a
+    /// [crowd](CROWD) each rank is a chain.
     pub(crate) fn of(hierarchy: &Hierarchy) -> Option<Self> {
         let tier = hierarchy.tiers().first().filter(|tier| tier.level == Level::Core)?;
         let cores: Vec<_> = tier.groups.iter().map(|group| group.members().to_vec()).collect();
-        (cores.len() <= MOST_CORES && 2 * cores.len() <= hierarchy.size()).then_some(Self { cores })
+        let ranks = hierarchy.size();
+        let pays = cores.len() <= MOST_CORES && 2 * cores.len() <= ranks;
+        let chains = if ranks >= CROWD { (0..ranks).map(|rank| vec![rank]).collect() } else { cores };
+        pays.then_some(Self { chains })
     }
 
     /// What `rank` does where `root` adds up the sums of all cores.
     pub(crate) fn link(&self, rank: usize, root: usize) -> Link {
         let mut sums = Vec::new();
-        for ranks in &self.cores {
+        for ranks in &self.chains {
             let others: Vec<usize> = ranks.iter().copied().filter(|&member| member != root).collect();
             let Some(&at) = others.first() else { continue };
             let before = others.iter().copied().take_while(|&member| member != rank).last();
@@ -80,7 +85,8 @@ mod tests {
 
     #[test]
     fn each_rank_adds_its_part_once() {
-        for cores in [&[0, 0][..], &[0, 0, 0, 1], &[3, 1, 3, 1, 2, 2, 2]] {
+        let crowd: Vec<usize> = (0..CROWD).map(|rank| rank % 2).collect();
+        for cores in [&[0, 0][..], &[0, 0, 0, 1], &[3, 1, 3, 1, 2, 2, 2], &crowd] {
             let by_core = ByCore::of(&on(cores)).expect("shared cores");
             for root in 0..cores.len() {
                 // Each sum but the root's is some rank's input once: together they are all other ranks.
@@ -90,6 +96,17 @@ mod tests {
                 assert_eq!(announced, (0..cores.len()).filter(|&rank| rank != root).collect::<Vec<_>>());
             }
         }
+    }
+
+    #[test]
+    fn in_a_crowd_the_root_adds_up_all() {
+        let by_core =
+            |ranks: usize| ByCore::of(&on(&(0..ranks).map(|rank| rank % 2).collect::<Vec<_>>())).expect("shared cores");
+        assert_eq!(by_core(CROWD - 1).link(0, 0).sums.len(), 2);
+        let crowd = by_core(CROWD);
+        assert_eq!(crowd.link(5, 2), Link { sums: vec![], into: 5 });
+        let all = (0..CROWD).filter(|&rank| rank != 2).map(|rank| Sum { by: rank, at: rank });
+        assert_eq!(crowd.link(2, 2), Link { sums: all.collect(), into: 2 });
     }
 
     #[test]

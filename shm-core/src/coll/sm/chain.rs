@@ -6,12 +6,15 @@
 //! have cells, in turns, for the whole operation, so that the core's cache holds them. So between cores goes one vector
 //! a core, where in slices it is half of all vectors.
 //!
+//! Where very many ranks share the cores, a sum that is handed on waits for a turn at each of them. There each has its chunks in cells of
+//! its own, and the root alone adds them up.
+//!
 //! Sums are added up in another order than in the other forms, so it is for operators that commute, and floating-point
 //! results differ in their last bits.
 #![allow(unsafe_code)] // reduces to and from shared memory
 
 use crate::coll::operands::{are_mapped, can_be_reached};
-use crate::coll::sm::by_core::{Link, MOST_CORES};
+use crate::coll::sm::by_core::Link;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::{Form, copy_of, slice};
@@ -133,6 +136,8 @@ struct Chain {
     done: usize,
     /// Index of the peer that the root of an allreduce sees next to have copied a result.
     seen: usize,
+    /// Room for a pointer to each of the vectors that this rank adds up.
+    from: Vec<*const u8>,
 }
 
 impl Chain {
@@ -142,7 +147,8 @@ impl Chain {
         let window = chunks.number().min(WINDOW) * chunks.stride();
         let span = ring.take_steps(chunks.number(), window);
         let link = ring.link(root);
-        Self { chunks, link, root, span, summed: 0, next: 0, done: 0, seen: 0 }
+        let from = Vec::with_capacity(1 + link.sums.len());
+        Self { chunks, link, root, span, summed: 0, next: 0, done: 0, seen: 0, from }
     }
 
     fn is_root(&self, ring: &Ring) -> bool {
@@ -200,7 +206,7 @@ impl Chain {
     }
 
     /// Adds this rank's part of `chunk` to the sums before it.
-    fn add(&self, ring: &mut Ring, call: &Call<'_>, chunk: usize) {
+    fn add(&mut self, ring: &mut Ring, call: &Call<'_>, chunk: usize) {
         let (at, bytes, within) = (self.chunks.offset(chunk), self.chunks.bytes(chunk), self.within(chunk));
         // In the call's buffer, whose length the chunks were cut from.
         let own = call.send.wrapping_add(at);
@@ -216,16 +222,15 @@ impl Chain {
         } else {
             cells(self.link.into)
         };
-        let mut from = [own; 1 + MOST_CORES];
-        for (from, sum) in from[1..].iter_mut().zip(&self.link.sums) {
-            *from = cells(sum.at);
-        }
+        self.from.clear();
+        self.from.push(own);
+        self.from.extend(self.link.sums.iter().map(|sum| cells(sum.at).cast_const()));
         if let Some(op) = &call.op {
             // SAFETY: the sums are published, and nobody writes to them before this rank has: those who have are behind
             // this chunk, those who follow wait for its flag, and their cells are used again when the root has marked
             // the step. `to` is the sum that this rank adds to, or the root's result or cells, which nobody
             // reads before its flag; it may be `own`, and is else apart from all.
-            unsafe { fold(op, call.datatype, to, &from[..=self.link.sums.len()], bytes) };
+            unsafe { fold(op, call.datatype, to, &self.from, bytes) };
         }
     }
 

@@ -49,7 +49,7 @@ pub use form::Form;
 use reduce_kernels::{Call, Collective};
 pub(crate) use slice::{News, Shares};
 use table::JOINT_BCAST_RANKS;
-pub(crate) use table::{LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
+pub(crate) use table::{CROWD, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
 pub(crate) use trials::Trials;
 use trials::{Kind, Stay, Turn, Way};
 

@@ -24,8 +24,8 @@ pub(crate) const LEAST_HALVED_BYTES: usize = 8 * KIB;
 pub(crate) const SHORT_SLICES_RANKS: usize = 5;
 pub(crate) const SHORT_SLICES_BYTES: usize = 16 * KIB;
 
-/// From so many ranks on, if they share few cores, the root of a reduce does it alone: with 33 ranks on 2 cores and more it was
-/// quicker than slices and chains from 256 KiB to 16 MiB, with 24 as quick.
+/// From so many ranks on, if they share few cores, a root reduces alone, in chains, too: a sum that is handed on waits for a turn at
+/// each rank. Of 24 ranks on 2 cores both took as long.
 pub(crate) const CROWD: usize = 33;
 
 /// A bcast of more ranks, whose vector only the kernel would copy, is tried jointly when many operations have gone otherwise.
