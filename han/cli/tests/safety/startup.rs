@@ -55,7 +55,7 @@ fn what_ranks_choose_by_is_the_same_on_one_node() {
 
 #[test]
 fn a_backing_for_threads_is_refused_between_processes() {
-    refused(roles::job(2, "hello").env("HAN_SET", "backing=heap"), &["threads of one process"]);
+    refused(roles::job(2, "hello").env("HAN_SET", "backing=heap"), &["backing=heap: expected auto, memfd or dev_shm"]);
 }
 
 /// A command that has a `/dev/shm` of its own of `size`, then runs `han run` of `ranks` that play `role`; `None` where
