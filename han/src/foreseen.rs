@@ -34,8 +34,9 @@ pub struct Foreseen {
 }
 
 impl Foreseen {
-    /// A job of so many ranks on so many nodes, in blocks as `han run` makes them. The nodes have this process's network in common; or `is_apart`, and it
-    /// has that of one of them. An endpoint is opened, as every rank does: where that fails nothing is known of the network.
+    /// A job of so many ranks on so many nodes, in blocks as `han run` makes them. The nodes have this process's network in
+    /// common; or `is_apart`, and it has that of one of them. An endpoint is opened, as every rank does: where that fails
+    /// nothing is known of the network.
     ///
     /// # Errors
     /// This process's cores cannot be read.

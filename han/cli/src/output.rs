@@ -49,16 +49,16 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
 
 /// A path for a picture: there is none yet, or one that may be replaced.
 pub(crate) fn picture_path(path: &str) -> Result<PathBuf, String> {
-    replaceable(path, &["<svg", "<?xml"], "picture")
+    new_or_own(path, &["<svg", "<?xml"], "picture")
 }
 
 /// A path for a trace.
 pub(crate) fn trace_path(path: &str) -> Result<PathBuf, String> {
-    replaceable(path, &["{\"displayTimeUnit\""], "trace")
+    new_or_own(path, &["{\"displayTimeUnit\""], "trace")
 }
 
-/// The path, unless there is a file with text that begins otherwise.
-fn replaceable(path: &str, starts: &[&str], what: &str) -> Result<PathBuf, String> {
+/// The path, unless there is a file that begins otherwise.
+fn new_or_own(path: &str, starts: &[&str], what: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(path);
     let mut start = [0; 32];
     // What cannot be read may be written all the same, a device for instance.
