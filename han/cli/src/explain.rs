@@ -14,7 +14,7 @@ use serde::Serialize;
 use shm_core::settings::KEYS;
 use shm_core::{Circumstances, Explanation, Question, explain};
 
-use crate::bench::{Memory, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
+use crate::bench::{Memory, configured, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
 use crate::info::{tell_doubts, trial};
 use crate::output::{counted, stdout};
 use crate::status::ranges_text;
@@ -87,8 +87,7 @@ impl Args {
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
-    let mut config = Config::from_environment()?;
-    args.set.iter().try_for_each(|pair| config.set_all(pair))?;
+    let config = configured(&args.set)?;
     tell_doubts(&config);
     if args.plan && args.nodes < 2 {
         return Err("--plan draws what several nodes do: give their number by --nodes".into());
@@ -99,6 +98,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let ranks = args.ranks.map_or_else(|| default_ranks(Some(args.nodes)), |ranks| ranks as usize);
     fit(ranks, args.nodes)?;
     check_root(args, ranks)?;
+    check_length(args)?;
     if args.non_commutative && !args.reduces() {
         return Err(format!("--non-commutative: {} has no operator", args.collective).into());
     }
@@ -131,6 +131,19 @@ fn check_root(args: &Args, ranks: usize) -> Result<()> {
     match args.root {
         Some(_) if !args.collective.has_root() => Err(format!("--root: {} has none", args.collective).into()),
         Some(root) if root >= ranks => Err(format!("--root {root}: the ranks are 0 to {}", ranks - 1).into()),
+        _ => Ok(()),
+    }
+}
+
+/// An error for a length that no call can have.
+fn check_length(args: &Args) -> Result<()> {
+    let (coll, dtype, size) = (args.collective, args.dtype, args.dtype.size());
+    match args.bytes {
+        Some(bytes) if !coll.has_data() => Err(format!("{coll} has no data, so no length: {bytes}").into()),
+        Some(bytes) if args.reduces() && !bytes.is_multiple_of(size) => {
+            let why = format!("{bytes} bytes are no whole number of {dtype}, which has {size}");
+            Err(format!("{why}: give a multiple, or another --dtype").into())
+        }
         _ => Ok(()),
     }
 }

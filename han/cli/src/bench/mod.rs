@@ -1,7 +1,8 @@
 //! `han bench`: how long a collective takes, checked as it is timed.
 //!
 //! Started by hand it starts itself again as a job of `han run`; under any launcher it is one rank.
-//! [`args`] says what, [`series`] measures, [`pattern`] knows what must come out, [`report`] prints. What the machine
+//! [`args`] says what, [`series`] measures, on [`vectors`] of any datatype, [`pattern`] knows what must come out,
+//! [`report`] prints. What the machine
 //! itself charges is the business of [`crate::limits`].
 
 mod args;
@@ -11,6 +12,7 @@ mod pattern;
 mod report;
 mod series;
 pub(crate) mod stats;
+mod vectors;
 
 use std::collections::TryReserveError;
 use std::ffi::OsString;
@@ -18,8 +20,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use han::{Communicator, Context, bootstrap};
-use reduce_kernels::{Byte, Complex, Datatype, Pair, bf16, f16};
+use han::{Communicator, Config, Context, bootstrap};
 use shm_core::job::MAX_RANKS;
 use shm_core::sys::affinity::allowed_cores;
 
@@ -27,7 +28,6 @@ use crate::limits;
 use crate::output::{ReaderLeft, is_reader_left};
 pub(crate) use args::{Args, Memory, parse_datatype, parse_setting};
 use args::{Style, check, check_root, collectives, counts};
-use pattern::Cell;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -94,7 +94,9 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
     let mut command = Command::new(&executable);
     if !bootstrap::is_rank() {
         let ranks = args.ranks.map_or_else(|| default_ranks(args.nodes), |ranks| ranks as usize);
-        if let Err(error) = fit(ranks, args.nodes.unwrap_or(1)) {
+        // Here it is said once, in a job by every rank.
+        let checked = fit(ranks, args.nodes.unwrap_or(1)).and_then(|()| configured(&args.set).map(drop));
+        if let Err(error) = checked {
             return error;
         }
         command.args(["run", "-n", &ranks.to_string()]);
@@ -109,6 +111,13 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
     command.args(own_arguments);
     with_settings(&mut command, &args.set);
     command.exec().into()
+}
+
+/// The configuration of this process, with the settings of its command line.
+pub(crate) fn configured(settings: &[String]) -> Result<Config> {
+    let mut config = Config::from_environment()?;
+    settings.iter().try_for_each(|pair| config.set_all(pair))?;
+    Ok(config)
 }
 
 /// Gives `command` the settings, behind those of this process.
@@ -133,30 +142,7 @@ fn work(args: &Args) -> Result<ExitCode> {
         context.finalize()?;
         return measured.map(|()| ExitCode::SUCCESS);
     }
-    let measured = match args.dtype {
-        Datatype::Int8 => measure::<i8>(args, &context),
-        Datatype::Int16 => measure::<i16>(args, &context),
-        Datatype::Int32 => measure::<i32>(args, &context),
-        Datatype::Int64 => measure::<i64>(args, &context),
-        Datatype::Uint8 => measure::<u8>(args, &context),
-        Datatype::Uint16 => measure::<u16>(args, &context),
-        Datatype::Uint32 => measure::<u32>(args, &context),
-        Datatype::Uint64 => measure::<u64>(args, &context),
-        Datatype::Float16 => measure::<f16>(args, &context),
-        Datatype::Bfloat16 => measure::<bf16>(args, &context),
-        Datatype::Float => measure::<f32>(args, &context),
-        Datatype::Double => measure::<f64>(args, &context),
-        Datatype::ComplexFloat => measure::<Complex<f32>>(args, &context),
-        Datatype::ComplexDouble => measure::<Complex<f64>>(args, &context),
-        Datatype::Bool => measure::<bool>(args, &context),
-        Datatype::Byte => measure::<Byte>(args, &context),
-        Datatype::FloatInt => measure::<Pair<f32>>(args, &context),
-        Datatype::DoubleInt => measure::<Pair<f64>>(args, &context),
-        Datatype::LongInt => measure::<Pair<i64>>(args, &context),
-        Datatype::TwoInt => measure::<Pair<i32>>(args, &context),
-        Datatype::ShortInt => measure::<Pair<i16>>(args, &context),
-        Datatype::Record(_) => unreachable!("no name on the command line is a record's"),
-    };
+    let measured = measure(args, &context);
     // Where the reader has left, all ranks have stopped.
     if measured.as_ref().map_or_else(|error| is_reader_left(&**error), |_| true) {
         context.finalize()?;
@@ -185,16 +171,17 @@ fn measure_overlap(args: &Args, context: &Context) -> Result<()> {
 }
 
 /// Measures and prints every collective asked for; gives whether all results were right.
-fn measure<T: Cell>(args: &Args, context: &Context) -> Result<bool> {
+fn measure(args: &Args, context: &Context) -> Result<bool> {
     let communicator = context.world();
     if let Some(spec) = args.noise {
-        return noise::rank::<T>(args, spec, communicator);
+        return noise::rank(args, spec, communicator);
     }
     let cores = series::common_cores(communicator)?;
     let mut verified = true;
     for collective in collectives(&args.collectives) {
         let plan = series::Plan {
             collective,
+            datatype: args.dtype,
             operator: args.op,
             root: args.root,
             // A buffer that is rewritten between iterations needs them to be timed one by one.
@@ -204,17 +191,16 @@ fn measure<T: Cell>(args: &Args, context: &Context) -> Result<bool> {
             memory: args.alloc,
             repeats: args.repeats,
             repeat_time: Duration::from_millis(args.ms),
-            counts: counts(collective, args, size_of::<T>()),
+            counts: counts(collective, args, args.dtype.size()),
         };
         let before = series::probe(communicator, &cores)?;
-        let points = series::run::<T>(communicator, &plan)?;
+        let points = series::run(communicator, &plan)?;
         let after = series::probe(communicator, &cores)?;
         let mut printed = Ok(());
         verified &= points.iter().all(|point| point.verified);
         if communicator.rank() == 0 {
             let report = report::Report {
                 plan: &plan,
-                datatype: T::DATATYPE,
                 ranks: communicator.size(),
                 nodes: context.node_count(),
                 cores: &cores,

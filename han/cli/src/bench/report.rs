@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
-use reduce_kernels::Datatype;
 use serde::Serialize;
 
 use super::series::{Plan, Point};
@@ -17,7 +16,6 @@ use crate::status::ranges_text;
 /// A finished series.
 pub(super) struct Report<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) datatype: Datatype,
     pub(super) ranks: usize,
     pub(super) nodes: usize,
     pub(super) cores: &'a [usize],
@@ -64,7 +62,7 @@ impl Report<'_> {
                 bytes: point.bytes,
                 ranks: self.ranks,
                 nodes: self.nodes,
-                dtype: collective.has_data().then(|| self.datatype.name()),
+                dtype: collective.has_data().then(|| self.plan.datatype.name()),
                 op: collective.reduces().then(|| self.plan.operator.name()),
                 root: collective.has_root().then_some(self.plan.root),
                 cold: self.plan.cold,
@@ -105,7 +103,7 @@ impl Report<'_> {
         let plan = self.plan;
         let mut title = plan.collective.name().to_owned();
         if plan.collective.has_data() {
-            title += &format!(" of {}", self.datatype);
+            title += &format!(" of {}", self.plan.datatype);
         }
         if plan.collective.reduces() {
             title += &format!(", {}", plan.operator);

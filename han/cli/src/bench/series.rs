@@ -6,14 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-use han::{Call, Collective, Communicator, SharedVec};
-use reduce_kernels::{Op, Operator};
+use han::{Collective, Communicator, Datatype, Operator};
 use shm_core::sys::clock::now_ns;
-use shm_core::sys::limits::PageAligned;
 
-use super::pattern::{Cell, Patterns, zero};
 use super::stats::median;
-use super::{Memory, Result, Style, no_memory};
+use super::vectors::{self, SEEDS, Vectors};
+use super::{Memory, Result, Style};
 use crate::limits;
 
 /// Fewest iterations in a repeat, however long one takes.
@@ -26,12 +24,11 @@ const MASK_WORDS: usize = 16;
 const LATE: Duration = Duration::from_micros(100);
 /// See [`LATE`].
 const CLOCK_SKEW_NS: u64 = 1_000;
-/// Contents that alternate between repeats, or between iterations with rewritten buffers.
-const SEEDS: [u64; 2] = [1, 2];
 
 /// What to measure, and how.
 pub(super) struct Plan {
     pub(super) collective: Collective,
+    pub(super) datatype: Datatype,
     pub(super) operator: Operator,
     pub(super) root: usize,
     pub(super) style: Style,
@@ -90,10 +87,10 @@ fn quiet_barrier(communicator: &Communicator) -> Result<()> {
 }
 
 /// Measures all sizes of the plan.
-pub(super) fn run<T: Cell>(communicator: &Communicator, plan: &Plan) -> Result<Vec<Point>> {
+pub(super) fn run(communicator: &Communicator, plan: &Plan) -> Result<Vec<Point>> {
     let largest = plan.counts.iter().copied().max().unwrap_or(0);
-    let mut buffers = Buffers::<T>::new(communicator, plan, largest)?;
-    let size = |&count: &usize| Size::new(communicator, plan, &mut buffers, count).measure();
+    let mut vectors = vectors::new(communicator, plan, largest)?;
+    let size = |&count: &usize| Size::new(communicator, plan, &mut *vectors, count).measure();
     plan.counts.iter().map(size).collect()
 }
 
@@ -107,15 +104,15 @@ pub(super) trait Around {
 
 /// Times so many operations of the plan's first size, one by one, each after a barrier. This rank's seconds, what is
 /// chosen, and whether all results were right, on all ranks.
-pub(super) fn singly<T: Cell>(
+pub(super) fn singly(
     communicator: &Communicator,
     plan: &Plan,
     operations: usize,
     around: &mut impl Around,
 ) -> Result<(Vec<f64>, String, bool)> {
     let count = plan.counts.first().copied().unwrap_or(0);
-    let mut buffers = Buffers::<T>::new(communicator, plan, count)?;
-    let mut size = Size::new(communicator, plan, &mut buffers, count);
+    let mut vectors = vectors::new(communicator, plan, count)?;
+    let mut size = Size::new(communicator, plan, &mut *vectors, count);
     let (mut seconds, mut right) = (Vec::new(), true);
     for number in 0..operations {
         let seed = number % SEEDS.len();
@@ -131,69 +128,18 @@ pub(super) fn singly<T: Cell>(
     Ok((seconds, size.choice()?, size.all(right)?))
 }
 
-/// The memory of a series, allocated and touched once.
-struct Buffers<T> {
-    send: Vec<Buffer<T>>,
-    receive: Vec<Buffer<T>>,
-}
-
-impl<T: Cell> Buffers<T> {
-    fn new(communicator: &Communicator, plan: &Plan, count: usize) -> Result<Self> {
-        let one = |_| -> Result<_> {
-            Ok(match plan.memory {
-                Memory::Private => {
-                    Buffer::Private(PageAligned::try_new(zero(), count).map_err(|error| no_memory::<T>(count, &error))?)
-                }
-                Memory::Shared => Buffer::Shared(communicator.alloc(count)?),
-            })
-        };
-        let make = || (0..plan.buffers).map(one).collect::<Result<Vec<_>>>();
-        Ok(Self { send: make()?, receive: make()? })
-    }
-}
-
-/// One buffer, of as many elements as the largest size needs.
-enum Buffer<T> {
-    Private(PageAligned<T>),
-    Shared(SharedVec<T>),
-}
-
-impl<T: Cell> Buffer<T> {
-    #[inline]
-    fn first(&self, count: usize) -> &[T] {
-        match self {
-            Self::Private(buffer) => buffer.first(count),
-            Self::Shared(buffer) => &buffer[..count],
-        }
-    }
-
-    #[inline]
-    fn first_mut(&mut self, count: usize) -> &mut [T] {
-        match self {
-            Self::Private(buffer) => buffer.first_mut(count),
-            Self::Shared(buffer) => &mut buffer[..count],
-        }
-    }
-}
-
 /// The measurement of one size.
-struct Size<'a, T> {
+struct Size<'a> {
     communicator: &'a Communicator,
     plan: &'a Plan,
-    buffers: &'a mut Buffers<T>,
-    count: usize,
-    patterns: [Patterns<T>; SEEDS.len()],
+    vectors: &'a mut dyn Vectors,
+    bytes: usize,
 }
 
-impl<'a, T: Cell> Size<'a, T> {
-    fn new(communicator: &'a Communicator, plan: &'a Plan, buffers: &'a mut Buffers<T>, count: usize) -> Self {
-        let patterns = SEEDS.map(|seed| match plan.collective {
-            Collective::Barrier | Collective::Bcast => Patterns::broadcast(plan.root, count, seed),
-            Collective::Reduce | Collective::Allreduce => {
-                Patterns::reduction(plan.operator, communicator.size(), communicator.rank(), count, seed)
-            }
-        });
-        Self { communicator, plan, buffers, count, patterns }
+impl<'a> Size<'a> {
+    fn new(communicator: &'a Communicator, plan: &'a Plan, vectors: &'a mut dyn Vectors, count: usize) -> Self {
+        vectors.set_count(count);
+        Self { communicator, plan, vectors, bytes: count * plan.datatype.size() }
     }
 
     fn measure(&mut self) -> Result<Point> {
@@ -217,7 +163,7 @@ impl<'a, T: Cell> Size<'a, T> {
         right &= self.barrier_holds()?;
         times_us.sort_by(f64::total_cmp);
         Ok(Point {
-            bytes: self.count * size_of::<T>(),
+            bytes: self.bytes,
             choice: self.choice()?,
             iterations,
             us_min: times_us.first().copied().unwrap_or(0.0),
@@ -280,56 +226,27 @@ impl<'a, T: Cell> Size<'a, T> {
     /// The operation itself.
     #[inline]
     fn call(&mut self, slot: usize) -> han::Result<()> {
-        let Plan { root, operator, .. } = *self.plan;
-        let send = &mut self.buffers.send[slot];
-        let receive = &mut self.buffers.receive[slot];
-        match self.plan.collective {
-            Collective::Barrier => self.communicator.barrier(),
-            Collective::Bcast => self.communicator.bcast(send.first_mut(self.count), root),
-            Collective::Reduce => {
-                self.communicator.reduce(send.first(self.count), receive.first_mut(self.count), operator, root)
-            }
-            Collective::Allreduce => {
-                self.communicator.allreduce(send.first(self.count), receive.first_mut(self.count), operator)
-            }
-        }
+        self.communicator.run(self.vectors.call(slot)?)
     }
 
     /// What the library chooses for it.
     fn choice(&mut self) -> Result<String> {
-        let Plan { root, operator, .. } = *self.plan;
-        let op = Op::from(operator);
-        let (send, receive) = (&mut self.buffers.send[0], &mut self.buffers.receive[0]);
-        let call = match self.plan.collective {
-            Collective::Barrier => Call::barrier(),
-            Collective::Bcast => Call::bcast(send.first_mut(self.count), root),
-            Collective::Reduce => Call::reduce(send.first(self.count), receive.first_mut(self.count), op, root)?,
-            Collective::Allreduce => Call::allreduce(send.first(self.count), receive.first_mut(self.count), op)?,
-        };
-        Ok(self.communicator.choice(&call))
+        Ok(self.communicator.choice(&self.vectors.call(0)?))
     }
 
     /// Writes what this rank gives into every slot, and what is certainly wrong where it receives.
     fn prepare(&mut self, seed: usize) {
         for slot in 0..self.plan.buffers {
+            self.vectors.spoil(slot, seed);
             self.rewrite(slot, seed);
-            let patterns = &self.patterns[seed];
-            patterns.wrong.fill(self.buffers.receive[slot].first_mut(self.count));
-            if !self.gives() {
-                patterns.wrong.fill(self.buffers.send[slot].first_mut(self.count));
-            }
         }
     }
 
     /// Writes what this rank gives, if it gives anything.
     fn rewrite(&mut self, slot: usize, seed: usize) {
-        if self.gives() {
-            self.patterns[seed].input.fill(self.buffers.send[slot].first_mut(self.count));
+        if self.plan.collective != Collective::Bcast || self.communicator.rank() == self.plan.root {
+            self.vectors.give(slot, seed);
         }
-    }
-
-    fn gives(&self) -> bool {
-        self.plan.collective != Collective::Bcast || self.communicator.rank() == self.plan.root
     }
 
     /// Whether the slots that the last repeat used hold what they must.
@@ -348,13 +265,12 @@ impl<'a, T: Cell> Size<'a, T> {
 
     /// Whether this rank received in `slot` what the model says.
     fn is_right(&self, slot: usize, seed: usize) -> bool {
-        let received = match self.plan.collective {
-            Collective::Barrier => return true,
-            Collective::Reduce if self.communicator.rank() != self.plan.root => return true,
-            Collective::Bcast => &self.buffers.send[slot],
-            Collective::Reduce | Collective::Allreduce => &self.buffers.receive[slot],
+        let receives = match self.plan.collective {
+            Collective::Barrier => false,
+            Collective::Reduce => self.communicator.rank() == self.plan.root,
+            Collective::Bcast | Collective::Allreduce => true,
         };
-        self.patterns[seed].output.matches(received.first(self.count))
+        !receives || self.vectors.are_right(slot, seed)
     }
 
     /// Whether no rank leaves a barrier before the last one has come, each being the late one once.

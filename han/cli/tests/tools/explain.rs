@@ -221,3 +221,16 @@ fn explain_knows_the_root() {
         assert!(output(&words).unwrap_err().contains(why), "{words:?}");
     }
 }
+
+#[test]
+fn explain_refuses_lengths_that_no_call_has() {
+    for (words, why) in [
+        (&["reduce", "3"][..], "3 bytes are no whole number of f32, which has 4: give a multiple, or another --dtype"),
+        (&["allreduce", "24", "--dtype", "complex_f64", "--nodes", "2"], "24 bytes are no whole number of complex_f64"),
+        (&["barrier", "8"], "barrier has no data, so no length: 8"),
+    ] {
+        let said = output(&[&["explain"], words].concat()).unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
+    assert!(output(&["explain", "bcast", "3"]).unwrap().starts_with("bcast of 3 bytes"));
+}

@@ -176,6 +176,9 @@ fn bench_says_what_is_wrong() {
         let error = output(arguments).unwrap_err();
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
+    // Not once a rank.
+    let once = output_with("no_such_key=1", &["bench", "bcast", "-n", "3"]).unwrap_err();
+    assert_eq!(once.lines().count(), 1, "{once}");
 }
 
 #[test]

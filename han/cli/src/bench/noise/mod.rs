@@ -14,7 +14,6 @@ use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Noise;
 use serde::{Deserialize, Serialize};
 
-use super::pattern::Cell;
 use super::stats::median;
 use super::{Args, Result, SET_VARIABLE, Style, collectives, series};
 use crate::model::noise::Spec;
@@ -111,10 +110,11 @@ fn job(args: &Args, policy: &str, turn: u32) -> Result<Sample> {
 }
 
 /// One rank of such a job.
-pub(super) fn rank<T: Cell>(args: &Args, spec: Spec, communicator: &Communicator) -> Result<bool> {
+pub(super) fn rank(args: &Args, spec: Spec, communicator: &Communicator) -> Result<bool> {
     let collective = collectives(&args.collectives)[0];
     let plan = series::Plan {
         collective,
+        datatype: args.dtype,
         operator: args.op,
         root: args.root,
         style: Style::Osu,
@@ -123,10 +123,10 @@ pub(super) fn rank<T: Cell>(args: &Args, spec: Spec, communicator: &Communicator
         memory: args.alloc,
         repeats: args.repeats,
         repeat_time: std::time::Duration::ZERO,
-        counts: vec![(args.max / size_of::<T>()).max(1)],
+        counts: vec![(args.max / args.dtype.size()).max(1)],
     };
     let own = communicator.rank();
-    let (seconds, _, _) = series::singly::<T>(communicator, &plan, QUIET, &mut Disturber::new(own, |_| Noise::None)?)?;
+    let (seconds, _, _) = series::singly(communicator, &plan, QUIET, &mut Disturber::new(own, |_| Noise::None)?)?;
     let mut slowest = seconds;
     communicator.allreduce_in_place(&mut slowest, Operator::Max)?;
     let quiet_s = median(&slowest);
@@ -137,7 +137,7 @@ pub(super) fn rank<T: Cell>(args: &Args, spec: Spec, communicator: &Communicator
         _ => spec_of.noise(quiet_s, first + number as u64 / 2),
     };
     let mut disturber = Disturber::new(own, noise)?;
-    let (seconds, choice, verified) = series::singly::<T>(communicator, &plan, 2 * pairs, &mut disturber)?;
+    let (seconds, choice, verified) = series::singly(communicator, &plan, 2 * pairs, &mut disturber)?;
     let by_rank = gathered(communicator, &seconds)?;
     let of = |odd: usize| by_rank.iter().skip(odd).step_by(2).cloned().collect();
     let sample = Sample { choice, verified, quiet: of(0), noisy: of(1) };
