@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use reduce_kernels::{Op, Operator, UserOperator, f16};
 use shm_core::segment::Backing;
+use shm_core::segment::layout::{cell_bytes, cells_in_ring};
 use shm_core::{Call, Form, LocalComm, Settings, Single};
 use support::{heap, idle, ranks};
 
@@ -350,13 +351,15 @@ fn cells_that_a_root_has_filled_are_used_again_by_its_peers() {
     let mut settings = heap();
     settings.single_copy = Single::Never;
     settings.timeout_s = 200.0;
+    settings.chunk_bytes = Some(65_536);
+    let ring = cells_in_ring(33) * cell_bytes(33) / size_of::<i64>();
     ranks(33, &settings, |comm, _| {
         let rank = comm.rank();
         for root in [0, 32, 7] {
-            // Once around the ring of so many ranks, in a few steps; then one cell.
-            let mut buffer = vector(rank, 8192, root);
+            // Once around the ring of so many ranks, in fewer steps than marks may lag behind; then one cell.
+            let mut buffer = vector(rank, ring, root);
             comm.run(Call::bcast(&mut buffer, root), idle).unwrap();
-            assert_eq!(buffer, vector(root, 8192, root));
+            assert_eq!(buffer, vector(root, ring, root));
             let mut buffer = vector(rank, 100, root);
             comm.run(Call::allreduce_in_place(&mut buffer, Operator::Sum.into()), idle).unwrap();
             assert_eq!(buffer, sum(33, 100, root));
