@@ -77,7 +77,9 @@ pub(crate) fn breathe() {
 #[derive(Debug)]
 pub struct Waiter {
     patience: Patience,
-    /// Times that the core was given away.
+    /// Times that the core was given away, in all.
+    rests: u32,
+    /// So many of them since what is waited for went on.
     rested: u32,
 }
 
@@ -85,13 +87,13 @@ impl Waiter {
     /// A wait that has not begun.
     #[must_use]
     pub fn new(patience: Patience) -> Self {
-        Self { patience, rested: 0 }
+        Self { patience, rests: 0, rested: 0 }
     }
 
     /// What is waited for goes on: sleep is far again. Looks at the job stay as frequent.
     #[inline]
     pub fn go_on(&mut self) {
-        self.rested %= LOOK_EVERY;
+        self.rested = 0;
     }
 
     /// Polls `ready` for the spinning part; true as soon as it holds. `apart`: whoever is waited for
@@ -102,7 +104,7 @@ impl Waiter {
     #[inline]
     pub fn spin<E>(&self, apart: bool, mut ready: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
         let first = if apart { self.patience.spins_apart } else { self.patience.spins };
-        let spins = if self.rested == 0 { first } else { first.min(SPINS_AFTER_REST) };
+        let spins = if self.rests == 0 { first } else { first.min(SPINS_AFTER_REST) };
         for spin in 0..spins {
             if ready()? {
                 return Ok(true);
@@ -118,10 +120,11 @@ impl Waiter {
     ///
     /// Returns true now and then, and whenever it slept: the caller can afford slow checks.
     pub fn rest(&mut self, bell: &Bell, ready: impl FnOnce() -> bool) -> bool {
+        self.rests = self.rests.wrapping_add(1);
         self.rested = self.rested.saturating_add(1);
         if self.rested <= self.patience.yields {
             affinity::yield_now();
-            return self.rested.is_multiple_of(LOOK_EVERY);
+            return self.rests.is_multiple_of(LOOK_EVERY);
         }
         let limit = Duration::from_micros(u64::from(self.patience.sleep_us));
         // If membarrier is refused a ring can be missed; the sleep's limit then bounds the delay.
@@ -137,31 +140,42 @@ impl Waiter {
 mod tests {
     use super::*;
 
+    /// Whether a rest was sleep, and whether the job is to be looked at behind it.
+    fn rest(waiter: &mut Waiter) -> (bool, bool) {
+        let mut sleeps = false;
+        // A sleeper looks once more before it sleeps.
+        let looks = waiter.rest(&Bell::new(), || {
+            sleeps = true;
+            true
+        });
+        (sleeps, looks)
+    }
+
     #[test]
     fn who_goes_on_does_not_sleep() {
-        let bell = Bell::new();
-        let patience = Patience { yields: 60, ..Patience::SHARED_CORE };
-        let mut waiter = Waiter::new(patience);
-        // A sleeper looks once more before it sleeps.
-        let sleeps = |waiter: &mut Waiter| {
-            let mut sleeps = false;
-            let looked = waiter.rest(&bell, || {
-                sleeps = true;
-                true
-            });
-            (sleeps, looked)
-        };
-        let mut looks = 0;
-        for round in 0..200 {
-            let (sleeps, looked) = sleeps(&mut waiter);
-            assert!(!sleeps, "{round}");
-            looks += u32::from(looked);
-            if round % 30 == 0 {
-                waiter.go_on();
+        for (yields, goes_on_every) in [(60, 30), (10, 5), (1, 1)] {
+            let mut waiter = Waiter::new(Patience { yields, ..Patience::SHARED_CORE });
+            let mut looks = 0;
+            for round in 0..200 {
+                let (sleeps, looked) = rest(&mut waiter);
+                assert!(!sleeps, "{round} of {yields}");
+                looks += u32::from(looked);
+                if round % goes_on_every == 0 {
+                    waiter.go_on();
+                }
             }
+            assert_eq!(looks, 12, "looks at the job in 200 rests");
+            let slept = (0..=yields).any(|_| rest(&mut waiter).0);
+            assert!(slept, "who does not go on sleeps");
         }
-        assert!((10..=14).contains(&looks), "{looks} looks at the job in 200 rests");
-        let slept = (0..=patience.yields).any(|_| sleeps(&mut waiter).0);
-        assert!(slept, "who does not go on sleeps");
+    }
+
+    /// As `yields` can be set: after so many a rank that waits has to hear of a death, too.
+    #[test]
+    fn who_never_sleeps_looks_at_the_job_for_ever() {
+        let mut waiter = Waiter::new(Patience { yields: u32::MAX, ..Patience::SHARED_CORE });
+        (waiter.rests, waiter.rested) = (u32::MAX - 8, u32::MAX - 8);
+        let looks = (0..200).filter(|_| rest(&mut waiter).1).count();
+        assert!((12..=13).contains(&looks), "{looks} looks at the job in 200 rests");
     }
 }
