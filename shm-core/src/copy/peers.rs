@@ -81,7 +81,7 @@ impl Peer {
     }
 }
 
-/// The place of a region in its owner's table: the low bits of its number.
+/// The place of a region in its owner's table: its number modulo all places.
 pub(super) fn place_of(region: u64) -> usize {
     usize::try_from(region % REGIONS as u64).unwrap_or(0)
 }

@@ -27,7 +27,7 @@ pub(super) const ALIGN: usize = 128;
 pub(super) struct Extent {
     pub(super) start: usize,
     pub(super) bytes: usize,
-    /// Never used again; its low bits are its place in the table.
+    /// Never used again; modulo the places of the table it is its own.
     pub(super) number: u64,
     pub(super) fd: u32,
     pub(super) inode: u64,

@@ -121,7 +121,7 @@ pub struct WaitStatus {
 
 /// The regions of memory that one rank lets its peers map, in the job's segment.
 ///
-/// A region's number ends in its place here, so a peer finds out by one load whether it lives.
+/// A region's number tells its place here, so a peer finds out by one load whether it lives.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct RegionTable {
