@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::operation::{Operation, Surroundings};
 use super::scratch::Pool;
@@ -56,8 +56,6 @@ pub(super) struct Place {
     pub(super) queued: Option<(Work, Announced)>,
     /// When the operation was first looked at.
     pub(super) seen: Option<Instant>,
-    /// After how much waiting it is spoken of next.
-    pub(super) speak_after: Option<Duration>,
 }
 
 /// The operations of a communicator.
@@ -292,7 +290,6 @@ impl Core {
         let slot = &mut self.places[usize::from(place)];
         let Some(mut operation) = slot.operation.take() else { return };
         slot.generation = slot.generation.wrapping_add(1);
-        slot.speak_after = None;
         if slot.seen.take().is_some()
             && let Some(watcher) = &mut self.watcher
         {

@@ -18,6 +18,15 @@ const REMEMBERED: usize = 64;
 /// Ranks that are asked and named, of those that an operation waits for.
 const ASKED: usize = 16;
 
+/// A call that this rank waits in, with all operations that are parts of it.
+struct Waiting {
+    called: Called,
+    /// How long the one that has waited longest has.
+    waited: Duration,
+    /// Ranks that they wait for.
+    ranks: Vec<usize>,
+}
+
 /// The latest operations of a communicator.
 #[derive(Debug, Default)]
 pub(super) struct History {
@@ -159,28 +168,35 @@ impl Core {
         if let Some((rank, reason)) = transport.found_gone() {
             return Err(Error::Unreachable { rank, reason });
         }
-        let mut asked = Vec::new();
-        let mut overdue = None;
+        let mut waiting: Vec<Waiting> = Vec::new();
         for slot in &mut self.places {
             let Some(operation) = &slot.operation else { continue };
             let waited = now.saturating_duration_since(*slot.seen.get_or_insert(now));
             if waited < watcher.watch.ask_after {
                 continue;
             }
-            asked.clear();
-            asked.extend(operation.awaited());
+            let called = operation.call.called;
+            match waiting.iter_mut().find(|call| call.called == called) {
+                Some(call) => {
+                    call.waited = call.waited.max(waited);
+                    call.ranks.extend(operation.awaited());
+                }
+                None => waiting.push(Waiting { called, waited, ranks: operation.awaited().collect() }),
+            }
+        }
+        watcher.spoken.retain(|(called, _)| waiting.iter().any(|call| call.called == *called));
+        let mut overdue = None;
+        for Waiting { called, waited, ranks: mut asked } in waiting {
             asked.sort_unstable();
             asked.dedup();
             asked.truncate(ASKED);
-            let called = operation.call.called;
             let Called { key, fingerprint, .. } = called;
             watcher.host.waits(Some(&Wait { key, fingerprint, waited, ranks: &asked }));
             for &rank in &asked {
                 watcher.await_rank(rank, &Note::Ask(called), now, transport);
             }
             let is_over = watcher.watch.time_limit.is_some_and(|limit| waited >= limit);
-            let speak_at = *slot.speak_after.get_or_insert(watcher.watch.speak_after.unwrap_or(Duration::MAX));
-            if !is_over && waited < speak_at {
+            if !is_over && !watcher.is_time_to_speak(called, waited) {
                 continue;
             }
             let missing: Vec<String> = asked.iter().map(|&rank| watcher.describe(rank, now)).collect();
@@ -193,7 +209,6 @@ impl Core {
                 break;
             }
             watcher.host.speak(&sentence);
-            slot.speak_after = Some(speak_at.saturating_mul(2));
         }
         overdue.or_else(|| watcher.lost(now)).map_or(Ok(()), Err)
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use net_fabric::Result;
 use net_fabric::algorithm::{Algorithm, Collective, Shape, Topology};
-use net_fabric::engine::{Engine, Fingerprint, Handle, Key, Operands, Policy, Settings, Work};
+use net_fabric::engine::{Announced, Engine, Fingerprint, Handle, Key, Operands, Policy, Settings, Work};
 use net_fabric::schedule::Schedule;
 use net_fabric::transport::loopback::Options;
 use net_fabric::transport::{Loopback, Transport};
@@ -146,6 +146,26 @@ impl Part {
         key: Key,
         group: Option<Arc<[u32]>>,
     ) -> Result<Handle> {
+        self.start_work(engine, key, group, None)
+    }
+
+    /// As a part of a call that was announced.
+    pub(crate) fn start_as<T: Transport>(
+        &mut self,
+        engine: &mut Engine<T>,
+        key: Key,
+        call: Announced,
+    ) -> Result<Handle> {
+        self.start_work(engine, key, None, Some(call))
+    }
+
+    fn start_work<T: Transport>(
+        &mut self,
+        engine: &mut Engine<T>,
+        key: Key,
+        group: Option<Arc<[u32]>>,
+        part_of: Option<Announced>,
+    ) -> Result<Handle> {
         let Self { case, rank, size, .. } = *self;
         let work = Work {
             schedule: Arc::new(case.schedule(rank, size)),
@@ -153,7 +173,7 @@ impl Part {
             policy: case.policy,
             key,
             fingerprint: Fingerprint([case.collective as u64 | (case.root as u64) << 8, case.count as u64]),
-            part_of: None,
+            part_of,
             group,
         };
         // SAFETY: the vectors stay in this part, which is kept until the operation has completed or failed.

@@ -112,6 +112,8 @@ pub(super) struct Watcher {
     /// The ranks that this one waits for.
     peers: HashMap<usize, Peer>,
     suspects: Vec<Suspect>,
+    /// Calls that this rank has waited in at the last look, and after how much waiting each is spoken of next.
+    pub(super) spoken: Vec<(Called, Duration)>,
     look_at: Option<Instant>,
     fate_at: Option<Instant>,
     strangers: u64,
@@ -147,6 +149,7 @@ impl Watcher {
             mail: Mail::new(transport),
             peers: HashMap::new(),
             suspects: Vec::new(),
+            spoken: Vec::new(),
             look_at: None,
             fate_at: None,
             strangers: 0,
@@ -179,6 +182,22 @@ impl Watcher {
             self.mail.write(rank, question, transport);
         }
         peer.awaited = true;
+    }
+
+    /// Whether a call that this rank has waited in for so long is to be spoken of, after ever longer waits.
+    pub(super) fn is_time_to_speak(&mut self, called: Called, waited: Duration) -> bool {
+        let Some(first) = self.watch.speak_after else { return false };
+        let place = self.spoken.iter().position(|(known, _)| *known == called);
+        let place = place.unwrap_or_else(|| {
+            self.spoken.push((called, first));
+            self.spoken.len() - 1
+        });
+        let (_, speak_at) = &mut self.spoken[place];
+        let is_time = waited >= *speak_at;
+        if is_time {
+            *speak_at = speak_at.saturating_mul(2);
+        }
+        is_time
     }
 
     /// Forgets ranks that are not waited for any more. Of the others, one that is gone.
