@@ -18,6 +18,15 @@ pub(super) struct Kept {
     pub(super) data: Box<[u8]>,
 }
 
+/// What a message takes beside its bytes, about: the shortest ones take little else.
+const BESIDE_BYTES: usize = 64;
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        self.data.len() + BESIDE_BYTES
+    }
+}
+
 /// Such messages, and when to look for more.
 pub(super) struct Unexpected {
     kept: HashMap<(usize, u64), VecDeque<Kept>>,
@@ -94,7 +103,7 @@ impl Unexpected {
     }
 
     pub(super) fn keep(&mut self, peer: usize, tag: u64, kept: Kept) {
-        self.bytes += kept.data.len();
+        self.bytes += kept.bytes();
         self.kept.entry((peer, tag)).or_default().push_back(kept);
     }
 
@@ -110,14 +119,28 @@ impl Unexpected {
         if queue.is_empty() {
             self.kept.remove(&(peer, tag));
         }
-        self.bytes -= kept.data.len();
+        self.bytes -= kept.bytes();
         Some((peer, kept))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::room_for;
+    use super::{Kept, Unexpected, room_for};
+
+    #[test]
+    fn messages_without_bytes_take_room_as_well() {
+        let mut unexpected = Unexpected::new(true, 10_000);
+        let mut kept = 0;
+        while unexpected.has_room() {
+            unexpected.keep(1, 5, Kept { word: kept, data: Box::default() });
+            kept += 1;
+            assert!(kept < 10_000, "they take memory, too");
+        }
+        let words = std::iter::from_fn(|| unexpected.take(1, 5)).map(|(_, kept)| kept.word);
+        assert!(words.eq(0..kept));
+        assert_eq!(unexpected.bytes, 0);
+    }
 
     #[test]
     fn lengths_that_cannot_be_true_find_no_room() {
