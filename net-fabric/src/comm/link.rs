@@ -180,10 +180,16 @@ impl Link {
 
     pub(super) fn take_number(&self, number: u16) {
         self.numbers.borrow_mut().insert(number);
+        // If an operator has given it back, the engine, which was at work, has not heard of that.
+        self.forget(number);
     }
 
     pub(super) fn give_number(&self, number: u16) {
         self.numbers.borrow_mut().remove(&number);
+        self.forget(number);
+    }
+
+    fn forget(&self, number: u16) {
         if let Ok(mut engine) = self.engine.try_borrow_mut() {
             engine.forget(number);
         }
