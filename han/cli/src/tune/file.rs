@@ -1,7 +1,6 @@
 //! The files of `han tune`: the tuning file, and what an interrupted search has left.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,6 +25,10 @@ pub(super) fn check(out: &Path, resumes: bool) -> Result<()> {
     access(folder, AccessFlags::W_OK)
         .map_err(|e| format!("--out {}: cannot write in {}: {}", out.display(), folder.display(), e.desc()))?;
     let journal = journal(out);
+    // The ranks of one job may be here at once.
+    if File::open(&journal).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))) {
+        return goes_on(&journal);
+    }
     // One with its head alone is of a search that has not measured anything.
     let is_left = journal.exists() && !read_text(&journal).is_ok_and(|text| text.lines().count() <= 2);
     if is_left && !resumes {
@@ -66,10 +69,20 @@ pub(super) fn write(out: &Path, measured: Measured) -> Result<()> {
     written.map_err(|e| format!("{}: {e}", Path::new(&next).display()).into())
 }
 
-/// Appends to the file at `path`, so that it is there whatever happens to this process.
-pub(super) fn append(path: &Path, text: &str) -> Result<()> {
-    let opened = OpenOptions::new().create(true).append(true).open(path);
-    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| format!("{}: {e}", path.display()).into())
+/// Opens the journal of a search to append to it; nobody else can as long as it is open.
+pub(super) fn open(journal: &Path) -> Result<File> {
+    let opened = OpenOptions::new().create(true).read(true).append(true).open(journal);
+    let file = opened.map_err(|e| format!("{}: {e}", journal.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => goes_on(journal),
+        Err(TryLockError::Error(e)) => Err(format!("{}: {e}", journal.display()).into()),
+    }
+}
+
+fn goes_on<T>(journal: &Path) -> Result<T> {
+    let name = journal.display();
+    Err(format!("{name} is that of a search which goes on now: give another --out, or wait for its end").into())
 }
 
 /// Today, in UTC.
@@ -94,6 +107,8 @@ fn date_of(days: i64) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -127,9 +142,15 @@ mod tests {
         assert!(link.is_symlink() && Source::read(&out).unwrap().tuning.shapes.len() == 3);
         assert!(check(folder.path(), false).unwrap_err().to_string().ends_with(": it is no regular file"));
         check(&out, false).unwrap();
-        append(&journal(&out), "a title\na search\n").unwrap();
+        let mut left = open(&journal(&out)).unwrap();
+        left.write_all(b"a title\na search\n").unwrap();
+        for other in [check(&out, false), check(&out, true), open(&journal(&out)).map(drop)] {
+            let error = other.unwrap_err().to_string();
+            assert!(error.contains("tuning.toml.partial is that of a search which goes on now"), "{error}");
+        }
+        drop(left);
         check(&out, false).unwrap();
-        append(&journal(&out), "a line\n").unwrap();
+        open(&journal(&out)).unwrap().write_all(b"a line\n").unwrap();
         assert!(check(&out, false).unwrap_err().to_string().contains("--resume"));
         check(&out, true).unwrap();
         let text = fs::read_to_string(&out).unwrap().replace(&machine::in_words(), "another");

@@ -1,8 +1,9 @@
 //! One rank of a search.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use han::files::read_text;
@@ -14,7 +15,7 @@ use shm_core::sys::clock::now_ns;
 
 use super::{Args, HowArgs, Result, bar, file, report};
 use crate::bench::{Memory, filled};
-use crate::output::{stdout, write_file};
+use crate::output::stdout;
 
 /// Bounds of the iterations of one measurement.
 const ITERATIONS: std::ops::RangeInclusive<u64> = 4..=50;
@@ -141,7 +142,7 @@ pub(super) struct Worker<'a> {
     nanoseconds: u64,
     journal: Journal,
     /// Where rank 0 keeps the journal, if it does.
-    kept_at: Option<PathBuf>,
+    kept_in: Option<(PathBuf, File)>,
     /// Weights of what is done, and of what there is to do.
     done: u64,
     expected: VecDeque<u64>,
@@ -190,7 +191,7 @@ impl<'a> Worker<'a> {
             receive: Vector::new(world, how.alloc, count)?,
             nanoseconds: how.ms * 1_000_000,
             journal: Journal::new(""),
-            kept_at: None,
+            kept_in: None,
             done: 0,
             expected: VecDeque::new(),
             reports: how.report_progress && world.rank() == 0,
@@ -202,25 +203,32 @@ impl<'a> Worker<'a> {
     fn keep(&mut self, title: &str, path: PathBuf, resumes: bool) -> Result<()> {
         self.journal = Journal::new(&String::from_utf8_lossy(&self.as_rank_0_has_it(title.as_bytes())?));
         let mut text = String::new();
-        let read = if resumes && self.world.rank() == 0 && path.exists() {
-            read_text(&path).map(|known| text = known).map_err(|e| format!("{}: {e}", path.display()).into())
-        } else {
-            Ok(())
-        };
-        self.all_go_on(read)?;
+        let is_first = self.world.rank() == 0;
+        let opened = if is_first { self.open(&path, resumes).map(|known| text = known) } else { Ok(()) };
+        self.all_go_on(opened)?;
         let text = self.as_rank_0_has_it(text.as_bytes())?;
         if !text.is_empty() {
             let text = String::from_utf8_lossy(&text);
             self.journal.resume(&text).map_err(|why| format!("{} {why}", path.display()))?;
         }
-        let mut started = Ok(());
-        if self.world.rank() == 0 {
-            if text.is_empty() {
-                started = write_file(&path, &self.journal.head()).map_err(Into::into);
-            }
-            self.kept_at = Some(path);
-        }
+        let started =
+            self.kept_in.as_mut().map_or(Ok(()), |(_, file)| match text.iter().rposition(|byte| *byte == b'\n') {
+                // What was cut short would spoil the next line.
+                Some(end) => file.set_len(end as u64 + 1),
+                None => file.set_len(0).and_then(|()| file.write_all(self.journal.head().as_bytes())),
+            });
+        let started = started.map_err(|e| format!("cannot write {}: {e}", path.display()).into());
         self.all_go_on(started)
+    }
+
+    /// Opens the journal; what it has, if the search `resumes`.
+    fn open(&mut self, path: &Path, resumes: bool) -> Result<String> {
+        if resumes && !path.exists() {
+            eprintln!("han tune: {} is not there: the search starts anew", path.display());
+        }
+        self.kept_in = Some((path.to_owned(), file::open(path)?));
+        let read = if resumes { read_text(path) } else { Ok(String::new()) };
+        read.map_err(|e| format!("{}: {e}", path.display()).into())
     }
 
     /// Foresees what `methods` will measure.
@@ -390,7 +398,9 @@ impl Bench for Worker<'_> {
             None => {
                 let entry = self.go(work)?;
                 let line = self.journal.put(work, entry.clone());
-                let kept = self.kept_at.as_ref().map_or(Ok(()), |path| file::append(path, &line));
+                let kept = self.kept_in.as_mut().map_or(Ok(()), |(path, file)| {
+                    file.write_all(line.as_bytes()).map_err(|e| format!("{}: {e}", path.display()).into())
+                });
                 let shown = kept.and_then(|()| self.show(work));
                 self.all_go_on(shown)?;
                 return Ok(entry);

@@ -200,13 +200,41 @@ fn an_interrupted_search_goes_on() {
     let kept: Vec<&str> = text.lines().take(2 + (text.lines().count() - 2) / 2).collect();
     let (last, others) = kept.split_last().unwrap();
     let quick = last.split_once(" s: ").unwrap().0;
-    fs::write(&journal, format!("{}\n{quick} s: 0.001\n", others.join("\n"))).unwrap();
+    let next = text.lines().nth(kept.len()).unwrap();
+    // On a full disk a line is cut short.
+    let next = &next[..next.len() - 1];
+    fs::write(&journal, format!("{}\n{quick} s: 0.001\n{next}", others.join("\n"))).unwrap();
+    fs::create_dir(&in_the_way).unwrap();
+    let resumed = tune(&out, &[&words[..], &["--resume"]].concat()).start().finish();
+    resumed.expect(1, &["tuning.toml.next: "]);
+    assert!(!resumed.stderr.contains("anew"), "{resumed:#?}");
+    fs::remove_dir(&in_the_way).unwrap();
     tune(&out, &[&words[..], &["--resume"]].concat()).start().finish().expect(0, &[]);
     assert!(!journal.exists());
     let points = &Source::read(&out).unwrap().tuning.shapes[0].points;
     let us: Vec<f64> = points.iter().map(|point| point.us).collect();
     assert_eq!(us.len(), 2);
     assert_eq!(us.iter().filter(|us| (**us - 0.001).abs() < 1e-9).count(), 1, "{us:?}");
+}
+
+#[test]
+fn a_search_has_its_journal_to_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("tuning.toml");
+    let words = ["--min", "512", "--max", "4K", "--collectives", "bcast", "--method", "exhaustive", "--ms", "60"];
+    let search = |words: &[&str]| {
+        let own = out.to_str().unwrap();
+        han(&[&["tune", "--quick", "--out", own], &TWO_BY_TWO[..], words].concat()).start()
+    };
+    let first = search(&[&words[..], &["--resume"]].concat());
+    let journal = folder.path().join("tuning.toml.partial");
+    eventually("something is measured", || fs::read_to_string(&journal).is_ok_and(|text| text.lines().count() > 2));
+    for resumes in [&[][..], &["--resume"]] {
+        search(&[&words[..], resumes].concat()).finish().expect(1, &["goes on now: give another --out"]);
+    }
+    let first = first.finish();
+    first.expect(0, &["tuning.toml.partial is not there: the search starts anew"]);
+    assert!(out.exists() && !journal.exists());
 }
 
 /// What ranks say under a file with this text.
