@@ -104,10 +104,14 @@ impl Drop for LeavesInPanic<'_> {
     }
 }
 
+/// What counts as waiting of the time between two looks: who waits looks more often, so in the rest the process has been
+/// stopped, or has done something else.
+const MOST_BETWEEN_LOOKS_NS: u64 = 1_000_000_000;
+
 /// A wait that has become long: looks for the dead, for ranks that do something else, and for time.
 #[derive(Debug)]
 pub(crate) struct Vigil {
-    since_ns: u64,
+    waited_ns: u64,
     looked_ns: u64,
     /// When the watchdog speaks next, in seconds of waiting.
     speak_s: f64,
@@ -117,7 +121,7 @@ pub(crate) struct Vigil {
 
 impl Vigil {
     pub(crate) fn new() -> Self {
-        Self { since_ns: clock::now_ns(), looked_ns: 0, speak_s: 0.0, gone: None }
+        Self { waited_ns: 0, looked_ns: 0, speak_s: 0.0, gone: None }
     }
 
     #[cold]
@@ -126,6 +130,9 @@ impl Vigil {
         let job = ring.job();
         if now.saturating_sub(self.looked_ns) < job.look_every_ns() {
             return Ok(());
+        }
+        if self.looked_ns > 0 {
+            self.waited_ns += (now - self.looked_ns).min(MOST_BETWEEN_LOOKS_NS);
         }
         self.looked_ns = now;
         let operation = ring.operation();
@@ -143,7 +150,7 @@ impl Vigil {
             return Err(job.end(&Reason::mismatch(text), None));
         }
         #[allow(clippy::cast_precision_loss)] // seconds for people
-        let waited_s = now.saturating_sub(self.since_ns) as f64 / 1e9;
+        let waited_s = self.waited_ns as f64 / 1e9;
         let settings = job.settings();
         let sentence = || {
             let names: Vec<String> = missing.iter().map(|&rank| job.name_and_state(rank)).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use super::operation::{Operation, Surroundings};
 use super::scratch::Pool;
@@ -54,8 +54,8 @@ pub(super) struct Place {
     pub(super) operation: Option<Box<Operation>>,
     /// What waits for its turn, and its call.
     pub(super) queued: Option<(Work, Announced)>,
-    /// When the operation was first looked at.
-    pub(super) seen: Option<Instant>,
+    /// How long the operation has waited since it was first looked at.
+    pub(super) waited: Option<Duration>,
 }
 
 /// The operations of a communicator.
@@ -290,7 +290,7 @@ impl Core {
         let slot = &mut self.places[usize::from(place)];
         let Some(mut operation) = slot.operation.take() else { return };
         slot.generation = slot.generation.wrapping_add(1);
-        if slot.seen.take().is_some()
+        if slot.waited.take().is_some()
             && let Some(watcher) = &mut self.watcher
         {
             watcher.host.waits(None);

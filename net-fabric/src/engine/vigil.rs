@@ -1,5 +1,6 @@
 //! What the engine does about what its watcher sees: answers, compares, and finds who is gone or does something else.
 
+use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::core::{Core, Turn};
@@ -152,9 +153,9 @@ impl Core {
 
     /// The call that this rank has been in for longest.
     pub(super) fn doing(&self) -> Option<Called> {
-        let operations = self.places.iter().filter_map(|place| place.operation.as_ref().map(|own| (place.seen, own)));
+        let operations = self.places.iter().filter_map(|place| place.operation.as_ref().map(|own| (place.waited, own)));
         // Those that were never looked at are the youngest.
-        let oldest = operations.min_by_key(|(seen, own)| (seen.is_none(), *seen, own.call.called.key.sequence));
+        let oldest = operations.min_by_key(|(waited, own)| (Reverse(*waited), own.call.called.key.sequence));
         oldest.map(|(_, own)| own.call.called)
     }
 
@@ -162,16 +163,15 @@ impl Core {
     #[cold]
     pub(super) fn look<T: Transport>(&mut self, now: Instant, transport: &mut T) -> Result<()> {
         let Some(watcher) = &mut self.watcher else { return Ok(()) };
-        if !watcher.is_time(now) {
-            return Ok(());
-        }
+        let Some(passed) = watcher.is_time(now) else { return Ok(()) };
         if let Some((rank, reason)) = transport.found_gone() {
             return Err(Error::Unreachable { rank, reason });
         }
         let mut waiting: Vec<Waiting> = Vec::new();
         for slot in &mut self.places {
             let Some(operation) = &slot.operation else { continue };
-            let waited = now.saturating_duration_since(*slot.seen.get_or_insert(now));
+            let waited = slot.waited.map_or(Duration::ZERO, |waited| waited + passed);
+            slot.waited = Some(waited);
             if waited < watcher.watch.ask_after {
                 continue;
             }

@@ -278,6 +278,19 @@ fn limits_of_time_and_silence_are_errors() {
 }
 
 #[test]
+fn time_in_which_a_rank_stands_still_is_no_waiting() {
+    let watch = Watch { time_limit: Some(Duration::from_millis(1500)), ..patient() };
+    let mut world = world(2, watch, Options::default());
+    world.start(0, ALLREDUCE, 0);
+    world.step();
+    std::thread::sleep(Duration::from_secs(3));
+    world.step();
+    assert!(world.errors[0].is_none(), "{:?}", world.errors);
+    let error = world.common_error(&[0, 1]).to_string();
+    assert!(error.starts_with("timeout: rank 0 has waited 1.5 s"), "{error}");
+}
+
+#[test]
 fn a_host_that_knows_better_ends_the_wait() {
     let mut world = world(3, patient(), Options::default());
     world.start(0, ALLREDUCE, 7);

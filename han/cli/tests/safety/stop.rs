@@ -1,7 +1,9 @@
 //! Ranks that stand still, and ranks that give up.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,20 +15,50 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     Some(text.split_once(before)?.1.split_once(after)?.0)
 }
 
-#[test]
-fn the_watchdog_names_a_stopped_rank_and_what_waits_for_it() {
-    let mut job = roles::job(3, "stop").env("HAN_WATCHDOG", "1").start();
-    let mut stderr = BufReader::new(job.child.stderr.take().unwrap());
+/// What the watchdog says of a rank that stands still, and its process.
+fn told_of_a_stopped_rank(stderr: &mut impl BufRead) -> (String, Pid) {
     let mut line = String::new();
     // Before rank 1 stands still, others may be slow.
     while !(line.contains("han: watchdog: ") && line.contains(", stopped)")) {
         line.clear();
         assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "the job ended without a word of the watchdog");
     }
-    let pid: i32 = between(&line, " rank 1 (pid ", ", stopped)").and_then(|pid| pid.parse().ok()).expect(&line);
+    let pid = between(&line, " rank 1 (pid ", ", stopped)").and_then(|pid| pid.parse().ok()).expect(&line);
+    (line, Pid::from_raw(pid))
+}
+
+#[test]
+fn time_in_which_all_ranks_stand_still_is_no_waiting() {
+    let job = roles::job(3, "stop").env("HAN_WATCHDOG", "1").env("HAN_SET", "timeout_s=8");
+    let mut job = job.start();
+    let mut stderr = BufReader::new(job.child.stderr.take().unwrap());
+    let (_, late) = told_of_a_stopped_rank(&mut stderr);
+    let is_rank = |pid: &Pid| {
+        let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        variables.split(|byte| *byte == 0).any(|variable| variable.starts_with(b"PMI_RANK="))
+    };
+    let others: Vec<Pid> = job.processes().into_iter().filter(|pid| *pid != late && is_rank(pid)).collect();
+    assert_eq!(others.len(), 2);
+    let signal = |signal| others.iter().for_each(|pid| kill(*pid, signal).unwrap());
+    signal(Signal::SIGSTOP);
+    thread::sleep(Duration::from_secs(9));
+    signal(Signal::SIGCONT);
+    // They look at the time before the last one comes.
+    thread::sleep(Duration::from_secs(1));
+    kill(late, Signal::SIGCONT).unwrap();
+    let rest = thread::spawn(move || stderr.lines().map_while(Result::ok).collect::<Vec<_>>());
+    let done = job.finish();
+    assert_eq!(done.code, 0, "{:?}", rest.join().unwrap());
+}
+
+#[test]
+fn the_watchdog_names_a_stopped_rank_and_what_waits_for_it() {
+    let mut job = roles::job(3, "stop").env("HAN_WATCHDOG", "1").start();
+    let mut stderr = BufReader::new(job.child.stderr.take().unwrap());
+    let (line, pid) = told_of_a_stopped_rank(&mut stderr);
     let operation = "s in allreduce(count 2, i64, sum) #11 on communicator 0 for ";
     assert!(line.contains(operation) && line.contains(" has waited "), "{line}");
-    kill(Pid::from_raw(pid), Signal::SIGCONT).unwrap();
+    kill(pid, Signal::SIGCONT).unwrap();
     let rest = thread::spawn(move || stderr.lines().map_while(Result::ok).collect::<Vec<_>>());
     let done = job.finish();
     let rest = rest.join().unwrap();

@@ -94,6 +94,9 @@ pub trait Host: Debug {
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What counts as waiting of the time between two looks: who waits looks more often, so in the rest the process has been
+/// stopped, or has done something else.
+const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// Longest time between two questions to a rank.
 const ASK_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
 /// Time between two questions to the host.
@@ -114,7 +117,7 @@ pub(super) struct Watcher {
     suspects: Vec<Suspect>,
     /// Calls that this rank has waited in at the last look, and after how much waiting each is spoken of next.
     pub(super) spoken: Vec<(Called, Duration)>,
-    look_at: Option<Instant>,
+    looked: Option<Instant>,
     fate_at: Option<Instant>,
     strangers: u64,
     /// The job's end was another rank's news.
@@ -150,23 +153,24 @@ impl Watcher {
             peers: HashMap::new(),
             suspects: Vec::new(),
             spoken: Vec::new(),
-            look_at: None,
+            looked: None,
             fate_at: None,
             strangers: 0,
             told: false,
         }
     }
 
-    /// Whether it is time to look, and if so for how long not again.
-    pub(super) fn is_time(&mut self, now: Instant) -> bool {
-        let is_time = self.look_at.is_none_or(|at| now >= at);
-        if is_time {
-            self.look_at = Some(now + LOOK_EVERY);
-            for peer in self.peers.values_mut() {
-                peer.awaited = false;
-            }
+    /// How long this rank has waited since the last look, if it is time for another one.
+    pub(super) fn is_time(&mut self, now: Instant) -> Option<Duration> {
+        let passed = self.looked.map(|looked| now.saturating_duration_since(looked));
+        if passed.is_some_and(|passed| passed < LOOK_EVERY) {
+            return None;
         }
-        is_time
+        self.looked = Some(now);
+        for peer in self.peers.values_mut() {
+            peer.awaited = false;
+        }
+        Some(passed.unwrap_or_default().min(MOST_BETWEEN_LOOKS))
     }
 
     /// This rank has waited long for `rank`: asks it, if it is time to.
