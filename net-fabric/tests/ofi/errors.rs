@@ -142,6 +142,31 @@ fn ranks_that_chose_differently_are_named() {
 }
 
 #[test]
+fn a_reason_does_not_say_again_whom_it_is_about() {
+    for provider in providers().into_iter().filter(|provider| provider != "udp;ofi_rxd") {
+        let mut world = World::new(&over(&provider), 2);
+        let data = pattern(1, 1000);
+        let mut into = vec![0; 1000];
+        let receive = world.receive(1, 0, 1, &mut into);
+        world.send(0, 1, 1, 7, &data).unwrap();
+        world.received(1, receive, 7, 1000);
+        world.ranks.truncate(1);
+        let reason = loop {
+            // They are copied, so that nobody hears of their end.
+            match world.send(0, 1, 1, 7, &data) {
+                Err(Error::Unreachable { rank: 1, reason }) => break reason,
+                sent => drop(sent.unwrap()),
+            }
+            world.drive();
+            if let Some((1, reason)) = world.ranks[0].found_gone() {
+                break reason;
+            }
+        };
+        assert!(!reason.contains("rank 1"), "{provider}: {reason}");
+    }
+}
+
+#[test]
 fn the_choice_is_explained() {
     let on_this_host = candidates(&Config::default()).unwrap();
     assert!(on_this_host[0].fits && on_this_host[0].reason.starts_with("taken"), "{on_this_host:?}");

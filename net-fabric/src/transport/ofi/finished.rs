@@ -36,11 +36,15 @@ impl OfiTransport {
                 if let Err(error) = outcome
                     && self.lost[operation.peer].is_none()
                 {
+                    let reason = match error {
+                        Error::Unreachable { reason, .. } => reason,
+                        other => other.to_string(),
+                    };
                     // See `outcome`: the peer may have something to say first.
                     if self.limits.breaks_at_longer {
-                        self.gone.get_or_insert_with(|| (operation.peer, error.to_string()));
+                        self.gone.get_or_insert((operation.peer, reason));
                     } else {
-                        self.lose(operation.peer, error.to_string());
+                        self.lose(operation.peer, reason);
                     }
                 }
             }
