@@ -34,8 +34,8 @@ pub(crate) struct Communicators {
     entries: RefCell<HashMap<Word, Rc<Entry>>>,
     /// The one that was asked for last.
     last: RefCell<Option<Rc<Entry>>>,
-    /// Those that are being freed.
-    ending: RefCell<Vec<Word>>,
+    /// Those that are being freed, and by which thread: to the others such a handle is a new communicator's.
+    ending: RefCell<Vec<(Word, usize)>>,
     /// The number of the newest entry.
     newest: Cell<usize>,
     keyval: c_int,
@@ -139,7 +139,7 @@ impl Communicators {
 
     #[inline(never)]
     fn find_rare(&self, process: &Process, handle: Word) -> Result<Rc<Entry>, Why> {
-        if self.ending.borrow().contains(&handle) {
+        if self.ending.borrow().contains(&(handle, gate::own())) {
             return Err(Why::Ending);
         }
         let known = self.entries.borrow().get(&handle).map(Rc::clone);
@@ -181,14 +181,14 @@ impl Communicators {
     /// The program is freeing a communicator: from now on its collectives are the MPI's. Functions of its attributes may call some,
     /// on each rank before or after this library's own attribute is gone.
     pub(crate) fn begin_to_end(&self, handle: Word) {
-        self.ending.borrow_mut().push(handle);
+        self.ending.borrow_mut().push((handle, gate::own()));
         self.last.borrow_mut().take();
     }
 
     /// It has done so, or failed: the handle may be that of another communicator.
     pub(crate) fn end(&self, handle: Word) {
-        let mut ending = self.ending.borrow_mut();
-        if let Some(place) = ending.iter().position(|&one| one == handle) {
+        let (mut ending, own) = (self.ending.borrow_mut(), (handle, gate::own()));
+        if let Some(place) = ending.iter().position(|&one| one == own) {
             ending.swap_remove(place);
         }
     }

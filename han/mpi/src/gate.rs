@@ -174,7 +174,7 @@ pub(crate) fn close() -> Option<Process> {
 }
 
 /// This thread's number: an address that no other has.
-fn own() -> usize {
+pub(crate) fn own() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
     PLACE.with(|place| ptr::from_ref(place).addr())
 }

@@ -76,6 +76,15 @@ fn threads_have_collectives_at_the_same_time() {
 }
 
 #[test]
+fn a_handle_that_another_thread_has_just_freed_is_a_new_communicators() {
+    let program = compile("handleagain.c", &["-pthread"]);
+    let slow = compile("slowfree.c", &["-shared", "-fPIC"]);
+    for after in ["0", "4"] {
+        Run::of(&program, 2).before(&slow).with("HAN_MPI_AFTER", after).passes();
+    }
+}
+
+#[test]
 fn a_thread_hears_of_a_failure_that_another_has_found() {
     let program = compile("threaderrors.c", &["-pthread"]);
     let slow = compile("slow.c", &["-shared", "-fPIC"]);
