@@ -226,12 +226,18 @@ impl<'a> Size<'a> {
     /// The operation itself.
     #[inline]
     fn call(&mut self, slot: usize) -> han::Result<()> {
-        self.communicator.run(self.vectors.call(slot)?)
+        let communicator = self.communicator;
+        self.vectors.call(slot, &mut |call| communicator.run(call))
     }
 
     /// What the library chooses for it.
     fn choice(&mut self) -> Result<String> {
-        Ok(self.communicator.choice(&self.vectors.call(0)?))
+        let mut choice = String::new();
+        self.vectors.call(0, &mut |call| {
+            choice = self.communicator.choice(call);
+            Ok(())
+        })?;
+        Ok(choice)
     }
 
     /// Writes what this rank gives into every slot, and what is certainly wrong where it receives.

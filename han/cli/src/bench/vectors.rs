@@ -16,8 +16,8 @@ pub(super) const SEEDS: [u64; 2] = [1, 2];
 pub(super) trait Vectors {
     /// From now on the first `count` elements are meant; before, none are.
     fn set_count(&mut self, count: usize);
-    /// The operation on a slot.
-    fn call(&mut self, slot: usize) -> han::Result<Call<'_>>;
+    /// Has `run` carry out the operation on a slot. (A call that is returned is copied, which takes 15 ns.)
+    fn call(&mut self, slot: usize, run: &mut dyn FnMut(&Call<'_>) -> han::Result<()>) -> han::Result<()>;
     /// Writes what this rank gives; `seed` is a place in [`SEEDS`].
     fn give(&mut self, slot: usize, seed: usize);
     /// Writes what is certainly wrong wherever a rank could receive.
@@ -87,16 +87,16 @@ impl<T: Cell> Vectors for Typed<'_, T> {
         self.patterns = patterns(self.communicator, self.plan, count);
     }
 
-    fn call(&mut self, slot: usize) -> han::Result<Call<'_>> {
+    fn call(&mut self, slot: usize, run: &mut dyn FnMut(&Call<'_>) -> han::Result<()>) -> han::Result<()> {
         let (send, receive) = (&mut self.send[slot], self.receive[slot].first_mut(self.count));
         let Plan { collective, operator, root, .. } = *self.plan;
         let op = Op::from(operator);
-        Ok(match collective {
-            Collective::Barrier => Call::barrier(),
-            Collective::Bcast => Call::bcast(send.first_mut(self.count), root),
-            Collective::Reduce => Call::reduce(send.first(self.count), receive, op, root)?,
-            Collective::Allreduce => Call::allreduce(send.first(self.count), receive, op)?,
-        })
+        match collective {
+            Collective::Barrier => run(Call::BARRIER),
+            Collective::Bcast => run(&Call::bcast(send.first_mut(self.count), root)),
+            Collective::Reduce => run(&Call::reduce(send.first(self.count), receive, op, root)?),
+            Collective::Allreduce => run(&Call::allreduce(send.first(self.count), receive, op)?),
+        }
     }
 
     fn give(&mut self, slot: usize, seed: usize) {
