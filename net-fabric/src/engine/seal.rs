@@ -11,7 +11,7 @@ use crate::transport::Tag;
 
 /// What all ranks must agree on in an operation: for instance collective, datatype, operator and root in one word,
 /// and the count in the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Fingerprint(pub [u64; 2]);
 
 /// The job's secret: random, and the same on all ranks.

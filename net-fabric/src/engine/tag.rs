@@ -3,7 +3,7 @@
 use crate::transport::{Tag, Token};
 
 /// Which operation of which communicator it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Key {
     /// The communicator: the same number on all of its ranks, unlike that of any other communicator of theirs that lives. A
     /// number may be used again after [`forget`](super::Engine::forget).

@@ -1,6 +1,7 @@
 //! What the engine does about what its watcher sees: answers, compares, and finds who is gone or does something else.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::core::{Core, Turn};
@@ -19,9 +20,9 @@ const REMEMBERED: usize = 64;
 /// Ranks that are asked and named, of those that an operation waits for.
 const ASKED: usize = 16;
 
-/// A call that this rank waits in, with all operations that are parts of it.
+/// The operations that are parts of a call that this rank waits in.
+#[derive(Default)]
 struct Waiting {
-    called: Called,
     /// How long the one that has waited longest has.
     waited: Duration,
     /// Ranks that they wait for.
@@ -167,7 +168,7 @@ impl Core {
         if let Some((rank, reason)) = transport.found_gone() {
             return Err(Error::Unreachable { rank, reason });
         }
-        let mut waiting: Vec<Waiting> = Vec::new();
+        let mut waiting: BTreeMap<Called, Waiting> = BTreeMap::new();
         for slot in &mut self.places {
             let Some(operation) = &slot.operation else { continue };
             let waited = slot.waited.map_or(Duration::ZERO, |waited| waited + passed);
@@ -175,18 +176,13 @@ impl Core {
             if waited < watcher.watch.ask_after {
                 continue;
             }
-            let called = operation.call.called;
-            match waiting.iter_mut().find(|call| call.called == called) {
-                Some(call) => {
-                    call.waited = call.waited.max(waited);
-                    call.ranks.extend(operation.awaited());
-                }
-                None => waiting.push(Waiting { called, waited, ranks: operation.awaited().collect() }),
-            }
+            let call = waiting.entry(operation.call.called).or_default();
+            call.waited = call.waited.max(waited);
+            call.ranks.extend(operation.awaited());
         }
-        watcher.spoken.retain(|(called, _)| waiting.iter().any(|call| call.called == *called));
+        watcher.spoken.retain(|called, _| waiting.contains_key(called));
         let mut overdue = None;
-        for Waiting { called, waited, ranks: mut asked } in waiting {
+        for (called, Waiting { waited, ranks: mut asked }) in waiting {
             asked.sort_unstable();
             asked.dedup();
             asked.truncate(ASKED);

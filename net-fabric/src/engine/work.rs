@@ -33,7 +33,7 @@ impl Default for Policy {
 }
 
 /// A call of a communicator, as its ranks speak of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Called {
     /// Which call of which communicator; not what its messages carry, which may be those of other communicators.
     pub(crate) key: Key,

@@ -8,7 +8,7 @@
 mod mail;
 pub(super) mod note;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ pub(super) struct Watcher {
     peers: HashMap<usize, Peer>,
     suspects: Vec<Suspect>,
     /// Calls that this rank has waited in at the last look, and after how much waiting each is spoken of next.
-    pub(super) spoken: Vec<(Called, Duration)>,
+    pub(super) spoken: BTreeMap<Called, Duration>,
     looked: Option<Instant>,
     fate_at: Option<Instant>,
     strangers: u64,
@@ -152,7 +152,7 @@ impl Watcher {
             mail: Mail::new(transport),
             peers: HashMap::new(),
             suspects: Vec::new(),
-            spoken: Vec::new(),
+            spoken: BTreeMap::new(),
             looked: None,
             fate_at: None,
             strangers: 0,
@@ -191,12 +191,7 @@ impl Watcher {
     /// Whether a call that this rank has waited in for so long is to be spoken of, after ever longer waits.
     pub(super) fn is_time_to_speak(&mut self, called: Called, waited: Duration) -> bool {
         let Some(first) = self.watch.speak_after else { return false };
-        let place = self.spoken.iter().position(|(known, _)| *known == called);
-        let place = place.unwrap_or_else(|| {
-            self.spoken.push((called, first));
-            self.spoken.len() - 1
-        });
-        let (_, speak_at) = &mut self.spoken[place];
+        let speak_at = self.spoken.entry(called).or_insert(first);
         let is_time = waited >= *speak_at;
         if is_time {
             *speak_at = speak_at.saturating_mul(2);
