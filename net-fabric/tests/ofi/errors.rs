@@ -6,7 +6,7 @@ use net_fabric::transport::ofi::{Config, Interface, OfiTransport, Reach, candida
 use net_fabric::transport::{Posted, Tag, Token, Transport};
 use net_fabric::{Error, Result};
 
-use crate::world::{World, over, pattern, providers};
+use crate::world::{DEADLINE, World, over, pattern, providers};
 
 /// The words of an error, which there is.
 fn words<T>(result: Result<T>) -> String {
@@ -151,7 +151,9 @@ fn a_reason_does_not_say_again_whom_it_is_about() {
         world.send(0, 1, 1, 7, &data).unwrap();
         world.received(1, receive, 7, 1000);
         world.ranks.truncate(1);
+        let started = Instant::now();
         let reason = loop {
+            assert!(started.elapsed() < DEADLINE, "{provider}: nobody is missed");
             // They are copied, so that nobody hears of their end.
             match world.send(0, 1, 1, 7, &data) {
                 Err(Error::Unreachable { rank: 1, reason }) => break reason,

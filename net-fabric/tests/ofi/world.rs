@@ -33,7 +33,7 @@ pub(crate) struct World {
 }
 
 /// Longer than anything takes.
-const DEADLINE: Duration = Duration::from_secs(300);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
 
 impl World {
     pub(crate) fn new(config: &Config, size: usize) -> Self {
