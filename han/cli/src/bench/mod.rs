@@ -2,8 +2,7 @@
 //!
 //! Started by hand it starts itself again as a job of `han run`; under any launcher it is one rank.
 //! [`args`] says what, [`series`] measures, on [`vectors`] of any datatype, [`pattern`] knows what must come out,
-//! [`report`] prints. What the machine
-//! itself charges is the business of [`crate::limits`].
+//! [`report`] prints. What the machine itself charges is the business of [`crate::limits`].
 
 mod args;
 mod noise;
