@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use reduce_kernels::say;
 use shm_core::job::Job;
+use shm_core::sys::process;
 use shm_core::{Call, Exchange, LocalComm};
 
 use crate::carrier::Carrier;
@@ -82,6 +83,8 @@ impl Context {
     /// # Errors
     /// As [`init`](Self::init).
     pub fn with(mut exchange: Box<dyn Exchange>, config: Config) -> Result<Self> {
+        // Shared memory could get their numbers.
+        process::occupy_standard_streams();
         let size = exchange.size();
         let everybody = (0..size).collect();
         let (job, network, world) = match placing::find(exchange.as_mut(), &config)? {

@@ -14,6 +14,7 @@ mod rendezvous;
 use std::env;
 
 use shm_core::exchange::{Alone, Exchange};
+use shm_core::sys::process;
 
 pub use error::{Error, Result};
 pub use oob::OutOfBand;
@@ -30,6 +31,8 @@ pub fn connect() -> Result<Box<dyn Exchange>> {
 
 /// The same with that patience, where the launcher does not tell of ranks that never come.
 pub(crate) fn connect_within(patience: Patience) -> Result<Box<dyn Exchange>> {
+    // A connection could get their numbers.
+    process::occupy_standard_streams();
     connect_with(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()), patience)
 }
 

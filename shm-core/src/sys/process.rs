@@ -5,9 +5,10 @@
 
 #![allow(unsafe_code)] // pre_exec, prctl, sigaction, waitpid and raw descriptors have no safe interface in std or nix
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
@@ -104,6 +105,20 @@ pub fn random_bytes<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Takes the numbers of standard streams that are closed. A descriptor of ours would get them else: shared memory, into
+/// which the program's next line of output would go, or a connection to a peer.
+///
+/// The streams stay as closed as they were: nothing can be read or written there, and programs that are started have none.
+pub fn occupy_standard_streams() {
+    // The kernel gives out the lowest number that is free.
+    while let Ok(place) = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/") {
+        if place.as_raw_fd() > libc::STDERR_FILENO {
+            break;
+        }
+        let _ = place.into_raw_fd();
+    }
 }
 
 /// Duplicates a descriptor that was inherited by number, and keeps the original from being inherited on.

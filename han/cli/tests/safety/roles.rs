@@ -1,11 +1,13 @@
 //! The ranks of these tests: this test binary, started again by the launcher to play a role.
 
 use std::env;
+use std::io;
 use std::process;
 use std::thread;
 use std::time::Duration;
 
 use han::{Communicator, Context, Operator, Result, UserOperator};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, raise};
 
 use crate::harness::Job;
@@ -67,6 +69,7 @@ fn play_a_role() {
         ["leave"] => end(leave()),
         ["leave-after-a-death"] => end(leave_after_a_death()),
         ["hello"] => end(hello()),
+        ["no-streams"] => end(no_streams()),
         ["memory"] => end(memory()),
         ["communicators"] => end(communicators()),
         ["every", memory] => end(crate::every::rank(memory)),
@@ -119,6 +122,16 @@ fn leave() -> Result<()> {
 
 fn hello() -> Result<()> {
     let context = Context::init()?;
+    context.world().barrier()?;
+    context.finalize()
+}
+
+/// Has no standard input and output when it joins; what it prints reaches nobody, and no memory.
+fn no_streams() -> Result<()> {
+    [0, 1].into_iter().for_each(|stream| nix::unistd::close(stream).unwrap());
+    let context = Context::init()?;
+    assert_eq!(nix::unistd::read(io::stdin(), &mut [0; 100]), Err(Errno::EBADF));
+    assert_eq!(nix::unistd::write(io::stdout(), &[b'x'; 100]), Err(Errno::EBADF));
     context.world().barrier()?;
     context.finalize()
 }

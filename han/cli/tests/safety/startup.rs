@@ -53,6 +53,17 @@ fn what_ranks_choose_by_is_the_same_on_one_node() {
     refused(job, &["settings differ: rank 0 has inter_chunk_bytes=1000, rank 1 has inter_chunk_bytes=1001: set "]);
 }
 
+/// What a rank prints would go into the job's memory, or to a peer.
+#[test]
+fn nothing_takes_the_places_of_standard_streams_that_are_closed() {
+    for options in [&["-n", "2"][..], &["-n", "2", "--nodes", "2"]] {
+        let words = options.iter().copied().chain(["--grace", "120", "--"]).map(str::to_owned);
+        let words: Vec<_> = words.chain(roles::program()).collect();
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        finish(Job::new(&words).env("HAN_TEST_ROLE", "no-streams")).expect(0, &[]);
+    }
+}
+
 #[test]
 fn a_backing_for_threads_is_refused_between_processes() {
     refused(roles::job(2, "hello").env("HAN_SET", "backing=heap"), &["backing=heap: expected auto, memfd or dev_shm"]);
