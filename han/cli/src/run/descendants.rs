@@ -3,6 +3,9 @@
 //! The caller must adopt orphans (`shm_core::sys::process::adopt_orphans`). Then a process that loses
 //! its parent becomes the caller's child, so nothing can leave the tree, and `waitpid` failing with
 //! `ECHILD` proves that the tree is empty.
+//!
+//! `/proc` may be that of a namespace of processes around ours (`unshare --pid` leaves it so), where processes have other
+//! numbers than here.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -22,7 +25,8 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// A process, which no later one of the same number is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Process {
-    pid: Pid,
+    /// Its number in `/proc`.
+    shown: Pid,
     /// In clock ticks since boot.
     start: u64,
 }
@@ -42,16 +46,16 @@ pub(super) fn end_all(spared: &HashSet<Process>) -> io::Result<Vec<Pid>> {
                 Err(e) => return Err(e.into()),
             }
         }
-        let rest = descendants(getpid(), spared)?;
+        let rest: Vec<Pid> = descendants(spared)?.iter().filter_map(Process::pid).collect();
         if rest.is_empty() && !spared.is_empty() {
             return Ok(Vec::new());
         }
-        for process in &rest {
+        for pid in &rest {
             // One that has ended since it was listed is what we want.
-            let _ = kill(process.pid, Signal::SIGKILL);
+            let _ = kill(*pid, Signal::SIGKILL);
         }
         if Instant::now() > give_up {
-            return Ok(rest.into_iter().map(|process| process.pid).collect());
+            return Ok(rest);
         }
         thread::sleep(pause);
         pause = Duration::from_millis(1);
@@ -60,19 +64,44 @@ pub(super) fn end_all(spared: &HashSet<Process>) -> io::Result<Vec<Pid>> {
 
 /// All descendants of this process.
 pub(super) fn all() -> io::Result<HashSet<Process>> {
-    Ok(descendants(getpid(), &HashSet::new())?.into_iter().collect())
+    Ok(descendants(&HashSet::new())?.into_iter().collect())
 }
 
-fn descendants(root: Pid, spared: &HashSet<Process>) -> io::Result<Vec<Process>> {
+impl Process {
+    /// Its number here; `None` if it has ended.
+    fn pid(&self) -> Option<Pid> {
+        if own_number()? == getpid() {
+            return Some(self.shown);
+        }
+        let inwards = numbers("self")?.len().checked_sub(1)?;
+        numbers(&self.shown.to_string())?.get(inwards).copied()
+    }
+}
+
+/// The number that this process has in `/proc`.
+fn own_number() -> Option<Pid> {
+    let link = fs::read_link("/proc/self").ok()?;
+    link.to_str()?.parse().ok().map(Pid::from_raw)
+}
+
+/// The numbers of a process in the namespaces that it is in, from that of `/proc` inwards.
+fn numbers(shown: &str) -> Option<Vec<Pid>> {
+    let status = fs::read(format!("/proc/{shown}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace();
+    numbers.map(|number| number.parse().ok().map(Pid::from_raw)).collect()
+}
+
+fn descendants(spared: &HashSet<Process>) -> io::Result<Vec<Process>> {
     let mut tree = process_tree()?;
     let mut found = Vec::new();
-    let mut open = vec![root];
+    let mut open = Vec::from_iter(own_number());
     while let Some(parent) = open.pop() {
         let children = tree.remove(&parent).unwrap_or_default();
         let children = children.into_iter().filter(|child| !spared.contains(child));
         for child in children {
             found.push(child);
-            open.push(child.pid);
+            open.push(child.shown);
         }
     }
     Ok(found)
@@ -83,11 +112,11 @@ fn process_tree() -> io::Result<HashMap<Pid, Vec<Process>>> {
     let mut tree: HashMap<Pid, Vec<Process>> = HashMap::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         // A process that ends while we look is no longer there to be listed.
-        let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else { continue };
+        let Ok(stat) = fs::read(format!("/proc/{number}/stat")) else { continue };
         if let Some((parent, start)) = parent_and_start(&String::from_utf8_lossy(&stat)) {
-            tree.entry(parent).or_default().push(Process { pid: Pid::from_raw(pid), start });
+            tree.entry(parent).or_default().push(Process { shown: Pid::from_raw(number), start });
         }
     }
     Ok(tree)
@@ -120,8 +149,8 @@ mod tests {
     fn a_child_is_a_descendant_unless_spared() {
         let mut child = Command::new("/bin/sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        let process = all().unwrap().into_iter().find(|process| process.pid == pid).unwrap();
-        let listed = |spared| descendants(getpid(), &HashSet::from([spared])).unwrap().contains(&process);
+        let process = all().unwrap().into_iter().find(|process| process.shown == pid).unwrap();
+        let listed = |spared| descendants(&HashSet::from([spared])).unwrap().contains(&process);
         assert!(!listed(process));
         assert!(listed(Process { start: process.start + 1, ..process }));
         child.kill().unwrap();

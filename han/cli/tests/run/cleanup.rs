@@ -1,5 +1,6 @@
 //! Nothing is left behind: not by ranks that fork, and not when the launcher itself is killed.
 
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
@@ -95,6 +96,25 @@ fn ranks_behind_a_prefix_that_forks_end_too() {
     let job = forked(&["--node-exec", "sh -c '\"$@\"; exit $?' node{node}"], |command| command);
     job.signal(Signal::SIGKILL);
     job.wait_until_gone();
+}
+
+/// `unshare --pid` leaves the `/proc` of the namespace around, where the same processes have other numbers.
+#[test]
+fn descendants_end_also_where_proc_has_other_numbers() {
+    let possible = Command::new("unshare").args(["--pid", "--fork", "true"]).status().unwrap();
+    if !possible.success() {
+        eprintln!("not tested, as this user may not make a namespace of processes");
+        return;
+    }
+    let rank = "echo $(setsid sh -c 'echo $$; exec sleep 300 >/dev/null' &)";
+    let script =
+        "\"$0\" run -n 2 -- sh -c \"$1\" > $2; for pid in $(cat $2); do kill -0 $pid && echo $pid is left; done";
+    let started = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "sh", "-c", script, env!("CARGO_BIN_EXE_han"), rank]).arg(started.path());
+    let done = Job::of(command).finish();
+    assert_eq!(fs::read_to_string(started.path()).unwrap().lines().count(), 2, "{done:?}");
+    assert_eq!(done.stdout, "", "{done:?}");
 }
 
 #[test]
