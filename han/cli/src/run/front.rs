@@ -53,7 +53,10 @@ fn spawn_supervisor(args: &Args) -> io::Result<Child> {
     let relayed = io::stdin().is_terminal();
     command.stdin(if relayed { Stdio::piped() } else { Stdio::inherit() });
     process::die_with_parent(&mut command, Signal::SIGTERM);
-    let mut supervisor = command.spawn()?;
+    let mut supervisor = command.spawn().map_err(|e| {
+        let why = format!("cannot start the process that is to supervise the job (see ulimit -u): {e}");
+        io::Error::other(why)
+    })?;
     if let Some(pipe) = supervisor.stdin.take() {
         start_thread(move || relay_terminal(pipe))?;
     }

@@ -65,7 +65,10 @@ fn bit(signal: Signal) -> u64 {
 
 /// The set of ignored signals, bit `n - 1` for signal `n`.
 fn ignored_signals() -> io::Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
+    let status = fs::read_to_string("/proc/self/status").map_err(|e| {
+        let why = format!("cannot read /proc/self/status: {e}; /proc must be mounted");
+        io::Error::other(why)
+    })?;
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
         .ok_or_else(|| io::Error::other("/proc/self/status has no SigIgn line"))

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -82,7 +82,7 @@ fn spawn(args: &Args, rank: usize, place: Place, spawned: &mut Spawned) -> Resul
     let rank_error = |source| SpawnError::Rank { rank, program: program.clone(), source };
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
+    command.stdin(if rank == 0 { Stdio::inherit() } else { nothing().map_err(rank_error)? });
     for (name, _) in env::vars_os().filter(|(name, _)| is_launchers(name)) {
         command.env_remove(name);
     }
@@ -125,6 +125,15 @@ fn command_line(args: &Args, place: Place, variables: &[(&str, String)]) -> Vec<
     let variables = variables.iter().map(|(name, value)| format!("{name}={value}"));
     let words = prefix.chain(["env".to_owned()]).chain(variables).map(OsString::from);
     words.chain(args.command.iter().cloned()).collect()
+}
+
+/// Input that ends at once.
+fn nothing() -> io::Result<Stdio> {
+    let file = File::open("/dev/null").map_err(|e| {
+        let why = format!("cannot open /dev/null: {e}");
+        io::Error::other(why)
+    })?;
+    Ok(file.into())
 }
 
 /// What `ENOENT` means for this program.

@@ -141,5 +141,23 @@ fn a_limit_of_processes_is_no_panic() {
             .finish();
         assert!(!done.stderr.contains("panicked"), "{done:?}");
         assert_eq!(done.code == 0, done.stderr.is_empty(), "{done:?}");
+        assert!(done.code == 0 || done.stderr.contains("cannot start"), "{done:?}");
     }
+}
+
+#[test]
+fn what_is_missing_of_proc_and_dev_is_named() {
+    let possible = Command::new("unshare").args(["-m", "umount", "-l", "/proc"]).output().unwrap();
+    if !possible.status.success() {
+        eprintln!("not tested, as this user may not unmount /proc in a namespace of its own");
+        return;
+    }
+    let without = |what: &str, words: &[&str]| {
+        let mut command = Command::new("unshare");
+        let script = format!("{what} && exec \"$0\" run \"$@\"");
+        command.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_han")]).args(words);
+        Job::of(command).finish()
+    };
+    without("umount -l /proc", &["-n", "1", "true"]).expect(1, &["cannot read /proc/self/status: ", "must be mounted"]);
+    without("mount -t tmpfs tmpfs /dev", &["-n", "2", "true"]).expect(1, &["cannot open /dev/null: No such file"]);
 }
