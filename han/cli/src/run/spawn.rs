@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -143,8 +143,25 @@ fn why_not_found(program: &str) -> String {
         let hint = if here { format!("; did you mean ./{program}?") } else { String::new() };
         return format!("there is no such program in PATH{hint}");
     }
-    let there = Path::new(program).exists();
-    if there { "its interpreter, named in its first line, does not exist" } else { "there is no such file" }.to_owned()
+    if !Path::new(program).exists() {
+        return "there is no such file".to_owned();
+    }
+    match interpreter(program) {
+        // In quotation marks a carriage return shows, which a script from another system has there.
+        Some(interpreter) => format!("its interpreter {interpreter:?}, named in its first line, does not exist"),
+        None => "the loader that it was linked for does not exist: it was built for another system".to_owned(),
+    }
+}
+
+/// What the first line of a script says.
+fn interpreter(program: &str) -> Option<String> {
+    /// The kernel reads no more.
+    const MOST_BYTES: u64 = 256;
+    let mut start = Vec::new();
+    File::open(program).ok()?.take(MOST_BYTES).read_to_end(&mut start).ok()?;
+    let start = String::from_utf8_lossy(&start);
+    let line = start.strip_prefix("#!")?.split('\n').next()?;
+    line.split([' ', '\t']).find(|word| !word.is_empty()).map(str::to_owned)
 }
 
 /// Variables of a launcher that this one may itself run under, or of a rendezvous; they would contradict ours.

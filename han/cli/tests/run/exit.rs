@@ -75,6 +75,12 @@ fn stopped_ranks_do_not_escape_the_timeout() {
     Job::script(&["-n", "2", "--timeout", "0.5"], "kill -STOP $$").finish().expect(124, &["ranks 0-1 were"]);
 }
 
+/// The program, linked for a loader that is nowhere.
+fn for_no_loader(program: &[u8]) -> Vec<u8> {
+    let at = program.windows(4).position(|bytes| bytes == b"/lib").unwrap();
+    [&program[..at], b"/LIB", &program[at + 4..]].concat()
+}
+
 #[test]
 fn programs_that_cannot_start_are_named() {
     let missing = Job::new(&["-n", "2", "no-such-program-here"]).finish();
@@ -82,11 +88,16 @@ fn programs_that_cannot_start_are_named() {
     Job::new(&["-n", "2", "./no/such"]).finish().expect(127, &["\"./no/such\": there is no such file"]);
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("a-script-here");
-    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::write(&script, "#! /no/such/interpreter\r\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    Job::new(&["-n", "2", script.to_str().unwrap()]).finish().expect(127, &["its interpreter"]);
+    let interpreter = Job::new(&["-n", "2", script.to_str().unwrap()]).finish();
+    interpreter.expect(127, &["its interpreter \"/no/such/interpreter\\r\", named in its first line, does not exist"]);
     let forgotten = Job::new(&["-n", "2", "a-script-here"]).with(|c| c.current_dir(directory.path())).finish();
     forgotten.expect(127, &["in PATH; did you mean ./a-script-here?"]);
+    fs::write(&script, for_no_loader(&fs::read("/bin/true").unwrap())).unwrap();
+    Job::new(&["-n", "2", script.to_str().unwrap()])
+        .finish()
+        .expect(127, &["the loader that it was linked for does not"]);
     Job::new(&["-n", "2", "/etc/passwd"]).finish().expect(126, &["\"/etc/passwd\": it is not an executable file"]);
     Job::new(&["-n", "2", "/etc"]).finish().expect(126, &["\"/etc\": it is not an executable file"]);
     Job::new(&["-n", "2", "--node-exec", "no-such-prefix", "true"]).finish().expect(127, &["\"no-such-prefix\""]);
