@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpid, getppid};
 use shm_core::sys::process;
 
@@ -128,15 +129,16 @@ impl Supervisor {
                 self.take_report(rank, report);
             }
         }
-        let mut children_ended = false;
+        let mut children_changed = false;
         while let Some(signal) = self.signals.next()? {
             match signal {
-                Signal::SIGCHLD => children_ended = true,
+                Signal::SIGCHLD => children_changed = true,
                 _ if getppid() != self.front => return Ok(Flow::EndNow),
                 _ => self.forward(signal),
             }
         }
-        if children_ended {
+        if children_changed {
+            self.tell_of_stopped();
             self.reap()?;
         }
         let now = Instant::now();
@@ -224,6 +226,20 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Says of ranks that the kernel has stopped why it did, as they go on when somebody continues them only.
+    fn tell_of_stopped(&mut self) {
+        while let Ok(WaitStatus::Stopped(pid, signal)) = waitid(Id::All, WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
+            let stopped = self.job.running().find(|(_, running)| *running == pid);
+            if let (Some((rank, _)), Signal::SIGTTIN | Signal::SIGTTOU) = (stopped, signal) {
+                let name = self.job.name(rank);
+                self.output.say(&format!(
+                    "{name} was stopped by {signal}: it uses the terminal itself (/dev/tty), which no rank may; what is typed \
+                     is standard input of rank 0"
+                ));
+            }
+        }
     }
 
     fn rank_ended(&mut self, rank: usize, exit: Exit) {

@@ -85,6 +85,16 @@ fn control_c_reaches_every_rank_once() {
 }
 
 #[test]
+fn a_rank_that_the_terminal_stops_is_told_of() {
+    let (mut job, mut keyboard) = on_a_terminal("-n 2 --timeout 250", "[ $PMI_RANK = 1 ] || read line </dev/tty");
+    let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("rank 0 (pid ") && line.contains("was stopped by SIGTTIN: it uses")));
+    keyboard.write_all(b"\x03").unwrap();
+    assert!(lines.any(|line| line.contains("was killed by signal 2 (SIGINT)")));
+    assert_eq!(job.finish().code, 130);
+}
+
+#[test]
 fn labels_tell_the_rank_on_both_streams() {
     let done = Job::script(&["-n", "2", "--label"], "echo out; printf 'no newline' >&2").finish();
     assert_eq!(done.sorted_lines(), ["[0] out", "[1] out"]);
