@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill, raise};
+use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::unistd::{Pid, getpid};
 use shm_core::sys::process;
 
-use super::signals::{self, Signals};
+use super::signals::{self, Sender, Signals};
 use super::{Args, descendants, say, start_thread};
 
 /// Starts the supervisor and lives as long as it does.
@@ -67,7 +67,7 @@ fn spawn_supervisor(args: &Args) -> io::Result<Child> {
 fn watch(supervisor: &mut Child, signals: &mut Signals) -> io::Result<ExitStatus> {
     let pid = Pid::from_raw(i32::try_from(supervisor.id()).map_err(io::Error::other)?);
     loop {
-        while let Some(signal) = signals.next()? {
+        while let Some((signal, sender)) = signals.next_and_sender()? {
             if signal == Signal::SIGCHLD {
                 continue;
             }
@@ -76,8 +76,10 @@ fn watch(supervisor: &mut Child, signals: &mut Signals) -> io::Result<ExitStatus
                 Ok(()) | Err(Errno::ESRCH) => {}
                 Err(e) => return Err(e.into()),
             }
-            if signal == Signal::SIGTSTP {
-                raise(Signal::SIGSTOP)?;
+            match (signal, sender) {
+                (Signal::SIGTSTP, Sender::Process) => raise(Signal::SIGSTOP)?,
+                (Signal::SIGTSTP, Sender::Kernel) => stop_by_key(pid)?,
+                _ => {}
             }
         }
         if let Some(status) = supervisor.try_wait()? {
@@ -87,6 +89,20 @@ fn watch(supervisor: &mut Child, signals: &mut Signals) -> io::Result<ExitStatus
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
         }
+    }
+}
+
+/// Stops as every program does at Ctrl-Z: only where there is a shell to continue it, so not right under `ssh -t` or
+/// `docker run -it`.
+fn stop_by_key(supervisor: Pid) -> io::Result<()> {
+    let key = SigSet::from(Signal::SIGTSTP);
+    key.thread_unblock()?;
+    raise(Signal::SIGTSTP)?;
+    key.thread_block()?;
+    // Without a shell nothing has stopped here, but the ranks have.
+    match kill(supervisor, Signal::SIGCONT) {
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(e) => Err(e.into()),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use nix::libc::SI_KERNEL;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -18,6 +19,14 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGTSTP,
     Signal::SIGCONT,
 ];
+
+/// Who has sent a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// Because a key was pressed, for instance.
+    Kernel,
+    Process,
+}
 
 /// Receives `SIGCHLD` and the forwarded signals instead of being interrupted by them.
 #[derive(Debug)]
@@ -47,9 +56,15 @@ impl Signals {
 
     /// The next signal that has arrived; does not wait.
     pub(super) fn next(&mut self) -> io::Result<Option<Signal>> {
+        Ok(self.next_and_sender()?.map(|(signal, _)| signal))
+    }
+
+    /// The same, and who has sent it.
+    pub(super) fn next_and_sender(&mut self) -> io::Result<Option<(Signal, Sender)>> {
         let Some(info) = self.queue.read_signal()? else { return Ok(None) };
         let number = i32::try_from(info.ssi_signo).map_err(io::Error::other)?;
-        Ok(Some(Signal::try_from(number)?))
+        let sender = if info.ssi_code == SI_KERNEL { Sender::Kernel } else { Sender::Process };
+        Ok(Some((Signal::try_from(number)?, sender)))
     }
 }
 

@@ -85,6 +85,17 @@ fn control_c_reaches_every_rank_once() {
 }
 
 #[test]
+fn control_z_does_not_stop_a_job_that_no_shell_could_continue() {
+    let program = r#"echo ready; [ $PMI_RANK = 1 ] || { read line; echo "rank 0 got <$line>"; }"#;
+    let (mut job, mut keyboard) = on_a_terminal("-n 2 --timeout 250", program);
+    let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.by_ref().filter(|line| line.contains("ready")).take(2).count(), 2);
+    keyboard.write_all(b"\x1ahello\n").unwrap();
+    assert!(lines.any(|line| line.contains("rank 0 got <hello>")));
+    assert_eq!(job.finish().code, 0);
+}
+
+#[test]
 fn a_rank_that_the_terminal_stops_is_told_of() {
     let (mut job, mut keyboard) = on_a_terminal("-n 2 --timeout 250", "[ $PMI_RANK = 1 ] || read line </dev/tty");
     let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
