@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-use crate::harness::{Job, Running, children, eventually, name, state};
+use crate::harness::{Job, Running, children, eventually, name, state, unshared};
 
 /// Ways in which a rank can start processes that try to outlive it: in the background, with signals
 /// ignored, in their own session, and orphaned by a parent that exits at once.
@@ -101,17 +101,12 @@ fn ranks_behind_a_prefix_that_forks_end_too() {
 /// `unshare --pid` leaves the `/proc` of the namespace around, where the same processes have other numbers.
 #[test]
 fn descendants_end_also_where_proc_has_other_numbers() {
-    let possible = Command::new("unshare").args(["--pid", "--fork", "true"]).status().unwrap();
-    if !possible.success() {
-        eprintln!("not tested, as this user may not make a namespace of processes");
-        return;
-    }
     let rank = "echo $(setsid sh -c 'echo $$; exec sleep 300 >/dev/null' &)";
     let script =
         "\"$0\" run -n 2 -- sh -c \"$1\" > $2; for pid in $(cat $2); do kill -0 $pid && echo $pid is left; done";
     let started = tempfile::NamedTempFile::new().unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "sh", "-c", script, env!("CARGO_BIN_EXE_han"), rank]).arg(started.path());
+    let Some(mut command) = unshared(&["--pid", "--fork"], script) else { return };
+    command.arg(rank).arg(started.path());
     let done = Job::of(command).finish();
     assert_eq!(fs::read_to_string(started.path()).unwrap().lines().count(), 2, "{done:?}");
     assert_eq!(done.stdout, "", "{done:?}");

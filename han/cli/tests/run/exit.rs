@@ -7,7 +7,7 @@ use std::process::Command;
 
 use nix::unistd::geteuid;
 
-use crate::harness::Job;
+use crate::harness::{Job, unshared};
 
 #[test]
 fn success_is_silent() {
@@ -158,17 +158,13 @@ fn a_limit_of_processes_is_no_panic() {
 
 #[test]
 fn what_is_missing_of_proc_and_dev_is_named() {
-    let possible = Command::new("unshare").args(["-m", "umount", "-l", "/proc"]).output().unwrap();
-    if !possible.status.success() {
-        eprintln!("not tested, as this user may not unmount /proc in a namespace of its own");
-        return;
-    }
     let without = |what: &str, words: &[&str]| {
-        let mut command = Command::new("unshare");
-        let script = format!("{what} && exec \"$0\" run \"$@\"");
-        command.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_han")]).args(words);
-        Job::of(command).finish()
+        let mut command = unshared(&["-m"], &format!("{what} && exec \"$0\" run \"$@\""))?;
+        command.args(words);
+        Some(Job::of(command).finish())
     };
-    without("umount -l /proc", &["-n", "1", "true"]).expect(1, &["cannot read /proc/self/status: ", "must be mounted"]);
-    without("mount -t tmpfs tmpfs /dev", &["-n", "2", "true"]).expect(1, &["cannot open /dev/null: No such file"]);
+    let Some(done) = without("umount -l /proc", &["-n", "1", "true"]) else { return };
+    done.expect(1, &["cannot read /proc/self/status: ", "must be mounted"]);
+    let Some(done) = without("mount -t tmpfs tmpfs /dev", &["-n", "2", "true"]) else { return };
+    done.expect(1, &["cannot open /dev/null: No such file"]);
 }

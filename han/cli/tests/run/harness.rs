@@ -1,5 +1,6 @@
 //! Starting `han run` in a test, and finding what it may have left.
 
+use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -20,6 +21,27 @@ const LAST_WORDS: Duration = Duration::from_secs(20);
 
 /// The variable by which a job's processes are found again; they inherit it however they fork.
 const MARK: &str = "HAN_TEST_MARK";
+
+/// Says that there is to be no test with namespaces of its own, where they cannot be made.
+const NO_UNSHARE: &str = "HAN_TEST_NO_UNSHARE";
+
+/// `unshare OPTIONS sh -c SCRIPT han`, to which arguments can be added. `None`, and a line that says so, if the tests are
+/// to do without.
+pub(crate) fn unshared(options: &[&str], script: &str) -> Option<Command> {
+    if env::var_os(NO_UNSHARE).is_some_and(|value| value == "1") {
+        eprintln!("SKIPPED: {NO_UNSHARE}=1, so nothing is tested behind unshare {options:?}");
+        return None;
+    }
+    let possible = Command::new("unshare").args(options).arg("true").output().unwrap();
+    let why = String::from_utf8_lossy(&possible.stderr);
+    assert!(
+        possible.status.success(),
+        "unshare {options:?}, which needs root or CAP_SYS_ADMIN: {why}({NO_UNSHARE}=1 leaves these tests out)"
+    );
+    let mut command = Command::new("unshare");
+    command.args(options).args(["sh", "-c", script, env!("CARGO_BIN_EXE_han")]);
+    Some(command)
+}
 
 /// One `han run` and what belongs to it.
 pub(crate) struct Job {

@@ -1,9 +1,8 @@
 //! Start-up that cannot succeed: every rank says why, and what would be right.
 
-use std::env;
 use std::process::Command;
 
-use crate::harness::Job;
+use crate::harness::{Job, unshared};
 use crate::{finish, reports, roles};
 
 /// All ranks of two report texts with all of `parts`.
@@ -70,26 +69,11 @@ fn a_backing_for_threads_is_refused_between_processes() {
 }
 
 /// A command that has a `/dev/shm` of its own of `size`, then runs `han run` of `ranks` that play `role`; `None` where
-/// tests are told that they may not mount: `HAN_TEST_NO_MOUNT=1`.
+/// tests are to do without.
 pub(crate) fn with_dev_shm(size: &str, ranks: usize, role: &str) -> Option<Command> {
-    if env::var_os("HAN_TEST_NO_MOUNT").is_some_and(|value| value == "1") {
-        eprintln!("not tested, as HAN_TEST_NO_MOUNT says: a /dev/shm of {size}");
-        return None;
-    }
-    let mount = format!("mount -t tmpfs -o size={size} tmpfs /dev/shm");
-    let possible = Command::new("unshare").args(["-m", "sh", "-c", &mount]).output().unwrap();
-    assert!(
-        possible.status.success(),
-        "this test mounts a small /dev/shm in a namespace of its own, which needs `unshare -m` and `mount` (root, \
-         CAP_SYS_ADMIN); set HAN_TEST_NO_MOUNT=1 to go without it: {}",
-        String::from_utf8_lossy(&possible.stderr)
-    );
-    let script = format!("{mount} && exec \"$0\" \"$@\"");
-    let mut command = Command::new("unshare");
-    command
-        .args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_han"), "run"])
-        .args(["-n", &ranks.to_string(), "--grace", "120", "--"])
-        .args(roles::program());
+    let script = format!("mount -t tmpfs -o size={size} tmpfs /dev/shm && exec \"$0\" \"$@\"");
+    let mut command = unshared(&["-m"], &script)?;
+    command.args(["run", "-n", &ranks.to_string(), "--grace", "120", "--"]).args(roles::program());
     command.env("HAN_TEST_ROLE", role);
     Some(command)
 }
