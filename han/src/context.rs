@@ -273,16 +273,17 @@ impl Inner {
             return Ok(());
         }
         let mut busy = self.busy.take();
-        for shared in &busy {
+        let outcome = busy.iter().try_for_each(|shared| {
             if let Ok(mut carrier) = shared.carrier.try_borrow_mut() {
                 self.noted(carrier.progress(self))?;
                 shared.note_completed(&carrier, self);
             }
-        }
+            Ok(())
+        });
         busy.retain(|shared| shared.carrier.try_borrow().map_or(true, |carrier| carrier.is_busy()));
         // An operator may have begun something meanwhile.
         self.busy.borrow_mut().append(&mut busy);
-        Ok(())
+        outcome
     }
 
     /// What a rank does now and then while it waits for messages: goes on elsewhere, and looks after its node.
