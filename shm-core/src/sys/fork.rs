@@ -31,7 +31,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 use nix::sys::stat::stat;
 
-use super::pages::{page_back, page_bytes};
+use super::pages::{copy_page, page_back, page_bytes};
 use super::{affinity, futex, maps};
 
 /// Ranges of one process at one time.
@@ -318,17 +318,16 @@ fn take_edges() {
         if other == 0 {
             continue;
         }
-        let place = ptr::with_exposed_provenance_mut::<u8>(page.start);
-        let other = ptr::with_exposed_provenance_mut::<u8>(other);
+        let place = ptr::with_exposed_provenance_mut(page.start);
         let (read_write, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: nothing is there in the child, or the same page that another range has as well.
-        let mapped = unsafe { libc::mmap(place.cast(), page.len(), read_write, kind | libc::MAP_FIXED, -1, 0) };
+        let mapped = unsafe { libc::mmap(place, page.len(), read_write, kind | libc::MAP_FIXED, -1, 0) };
         if mapped != libc::MAP_FAILED {
             // SAFETY: two mappings of a page each, of which nobody else in the child knows.
-            unsafe { place.copy_from_nonoverlapping(other, page.len()) };
+            unsafe { copy_page(other, page.start, page.len()) };
         }
         // SAFETY: the mapping that `withhold_edges` has made.
-        unsafe { libc::munmap(other.cast(), page.len()) };
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(other), page.len()) };
     }
 }
 

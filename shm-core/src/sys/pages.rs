@@ -299,18 +299,40 @@ impl Mirror {
 #[inline(never)]
 pub(super) unsafe fn page_back(page: &Range<usize>) -> std::result::Result<(), Errno> {
     let (start, bytes) = (page.start, page.len());
-    let mut copy = MaybeUninit::<[u8; LARGEST_PAGE]>::uninit();
-    let copy = copy.as_mut_ptr().cast::<u8>();
+    let mut copy = MaybeUninit::<[usize; LARGEST_PAGE / size_of::<usize>()]>::uninit();
+    let copy = copy.as_mut_ptr().expose_provenance();
     if bytes > LARGEST_PAGE {
         return Err(Errno::EINVAL);
     }
     // SAFETY: a page that may be read, and room for it.
-    unsafe { copy.copy_from_nonoverlapping(pointer(start), bytes) };
+    unsafe { copy_page(start, copy, bytes) };
     // SAFETY: the caller's promise.
     unsafe { map_anonymous(&(start..start + bytes)) }?;
     // SAFETY: the page was just mapped for writing.
-    unsafe { pointer(start).copy_from_nonoverlapping(copy, bytes) };
+    unsafe { copy_page(copy, start, bytes) };
     Ok(())
+}
+
+/// Copies a page with all that lies on it. Not by `memcpy`: in a program that is built with AddressSanitizer that is the
+/// sanitizer's, which ends the program where it finds bytes between objects.
+///
+/// # Safety
+/// At both addresses `bytes` are valid, aligned as a `usize` is, and apart; nobody else accesses them meanwhile.
+#[inline]
+pub(super) unsafe fn copy_page(from: usize, to: usize, bytes: usize) {
+    if cfg!(sanitized) {
+        // Where this code is built with it, too, every access is looked at, but what `memcpy` finds can be suppressed.
+        // SAFETY: the caller's promise.
+        return unsafe { pointer(to).copy_from_nonoverlapping(pointer(from), bytes) };
+    }
+    for at in (0..bytes).step_by(size_of::<usize>()) {
+        let word: *const usize = std::ptr::with_exposed_provenance(from + at);
+        // SAFETY: a word of the page. Volatile, lest the compiler makes a `memcpy` of the loop.
+        let word = unsafe { word.read_volatile() };
+        let place: *mut usize = std::ptr::with_exposed_provenance_mut(to + at);
+        // SAFETY: its place, the same.
+        unsafe { place.write_volatile(word) };
+    }
 }
 
 /// Gives pages back, as far as the file has something of them; the rest is zero there and here.
@@ -391,9 +413,19 @@ fn pointer(address: usize) -> *mut u8 {
 /// # Safety
 /// They may be read, and nobody writes them meanwhile.
 unsafe fn write_all(file: &File, address: usize, bytes: usize) -> Result<()> {
-    // SAFETY: the caller's promise.
-    let memory = unsafe { std::slice::from_raw_parts(pointer(address), bytes) };
-    file.write_all_at(memory, address as u64).map_err(|error| Error::io("pwrite", &error))
+    let (mut at, end) = (address, address + bytes);
+    while at < end {
+        // By the kernel's number: the function may be AddressSanitizer's (see `copy_page`).
+        let (place, rest, offset) = (pointer(at), end - at, at as libc::off_t);
+        // SAFETY: the caller's promise.
+        let written = unsafe { libc::syscall(libc::SYS_pwrite64, file.as_raw_fd(), place, rest, offset) };
+        match Errno::result(written) {
+            Ok(written) => at += usize::try_from(written).unwrap_or(0),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::system("pwrite", errno)),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

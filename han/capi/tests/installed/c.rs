@@ -1,6 +1,8 @@
 //! Programs in C and C++.
 
-use crate::prefix::{compile, compile_shared, han_run_on, passes, pkg_config, prefix, run, succeed, with_archive};
+use crate::prefix::{
+    compile, compile_shared, han_run, han_run_on, passes, pkg_config, prefix, run, succeed, with_archive,
+};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
@@ -41,6 +43,17 @@ fn memory_that_peers_can_reach() {
 #[test]
 fn wrong_arguments_give_codes() {
     passes(&program("misuse"));
+}
+
+/// The sanitizer finds what lies between objects when whole pages are moved, unless it does not see that.
+#[test]
+fn memory_is_registered_under_address_sanitizer() {
+    let mut flags = FLAGS.to_vec();
+    flags.push("-fsanitize=address");
+    let program = compile_shared("cc", "tests/c/memory.c", "memory-sanitized", &flags);
+    // What leaks it finds as a debugger does, which systems may refuse.
+    let text = succeed(han_run(2, &program, &[]).env("ASAN_OPTIONS", "detect_leaks=0"));
+    assert_eq!(text.trim(), "passed on 2 ranks");
 }
 
 #[test]
