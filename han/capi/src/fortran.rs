@@ -4,7 +4,7 @@
 //! `libhan` to link, whatever compiler it was built with. What Fortran expects beyond C is done
 //! here: counts of two integer kinds, an optional `ierror` (absent is a null pointer), and the end of
 //! the program with a message if a call fails and the program has not asked for the code.
-#![allow(unsafe_code)] // Exports C symbols.
+#![allow(unsafe_code)] // Exports C symbols, and names some.
 
 use crate::abi::{Array, InOut, Out, Source, Target, Text, null};
 use crate::arguments::IN_PLACE;
@@ -34,6 +34,28 @@ pub struct Scalar<T>(T);
 /// Fortran's `HAN_IN_PLACE`: a variable that stands for its own address.
 #[unsafe(no_mangle)]
 pub static han_fortran_in_place: AtomicI32 = AtomicI32::new(0);
+
+// What threads need in C, as far as han does without it.
+unsafe extern "C" {
+    fn pthread_cond_broadcast();
+    fn pthread_cond_destroy();
+    fn pthread_cond_init();
+    fn pthread_cond_wait();
+    fn pthread_mutex_destroy();
+    fn pthread_mutex_init();
+}
+
+/// Brings them into static programs: gfortran's library takes one in which there is `pthread_key_create`, which han needs, for a
+/// program of threads, and calls them then, there or not.
+#[used]
+static OF_THREADS: [unsafe extern "C" fn(); 6] = [
+    pthread_cond_broadcast,
+    pthread_cond_destroy,
+    pthread_cond_init,
+    pthread_cond_wait,
+    pthread_mutex_destroy,
+    pthread_mutex_init,
+];
 
 /// A count of either integer kind; a negative one becomes one that no datatype fits.
 trait Count {

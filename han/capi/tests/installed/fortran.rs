@@ -1,6 +1,6 @@
 //! Programs in Fortran.
 
-use crate::prefix::{compile, compile_shared, han_run, passes, run, with_archive};
+use crate::prefix::{compile, compile_shared, han_run, passes, pkg_config, run, with_archive};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
@@ -53,4 +53,12 @@ fn libhan_a_links_into_a_fortran_program() {
     let flags = ["-std=f2018", "-O1", &modules];
     let file = "tests/fortran/collectives.f90";
     passes(&compile("gfortran", file, "f-collectives-archive", &flags, &with_archive()));
+}
+
+#[test]
+fn libhan_a_links_into_a_static_fortran_program() {
+    let modules = format!("-J{}", crate::prefix::module_directory("static").display());
+    let flags = ["-std=f2018", "-O1", "-static", &modules];
+    let libraries = pkg_config(&["--static", "--cflags", "--libs"]);
+    passes(&compile("gfortran", "tests/fortran/collectives.f90", "f-collectives-static", &flags, &libraries));
 }
