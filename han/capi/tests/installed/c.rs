@@ -144,6 +144,16 @@ fn libhan_a_links_statically() {
     passes(&program);
 }
 
+/// As `linking.md` has it: without the run-time path.
+#[test]
+fn libhan_a_links_into_a_static_program_that_can_be_loaded_anywhere() {
+    let mut libraries = with_archive();
+    libraries.retain(|flag| !flag.starts_with("-Wl,-rpath"));
+    let mut flags = FLAGS.to_vec();
+    flags.push("-static-pie");
+    passes(&compile("cc", "tests/c/collectives.c", "collectives-static-pie", &flags, &libraries));
+}
+
 #[test]
 fn libhan_a_links_into_a_dynamic_program() {
     let program = compile("cc", "tests/c/nonblocking.c", "nonblocking-archive", &FLAGS, &with_archive());
