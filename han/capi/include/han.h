@@ -41,6 +41,7 @@
  *   calls from different threads must be ordered by the program (a mutex, a join). A call that finds
  *   another one in progress, also from within a callback, returns HAN_ERR_THREAD and does nothing.
  *   Free of this rule are han_strerror, han_last_error_message, han_version and han_initialized.
+ *   No thread is cancelled (pthread_cancel) while it is in a han function, and none leaves one by longjmp.
  * - Arguments stand in MPI's order. Counts are elements, not bytes, and may exceed 2^31. A buffer
  *   may be NULL when the count is 0. Send and receive buffers must not overlap; HAN_IN_PLACE as the
  *   send buffer takes the input from the receive buffer.

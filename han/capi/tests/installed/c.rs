@@ -57,6 +57,15 @@ fn memory_is_registered_under_address_sanitizer() {
 }
 
 #[test]
+fn an_exception_in_an_operator_ends_its_process_with_a_message() {
+    let program = compile_shared("c++", "tests/c/throws.cpp", "throws", &["-Wall", "-Werror"]);
+    let output = run(&mut han_run(2, &program, &[]));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(errors.contains("han: a user operator has panicked or thrown an exception"), "{errors}");
+}
+
+#[test]
 fn ranks_find_each_other_by_a_callback() {
     let program = program("oob");
     for ranks in [1, 2, 3, 5] {

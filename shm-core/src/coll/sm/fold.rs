@@ -100,7 +100,7 @@ struct EndOnPanic;
 
 impl Drop for EndOnPanic {
     fn drop(&mut self) {
-        reduce_kernels::say("han: a user operator panicked: ending the process");
+        reduce_kernels::say("han: a user operator has panicked or thrown an exception: ending the process");
         std::process::abort();
     }
 }
