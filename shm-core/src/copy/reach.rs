@@ -17,13 +17,14 @@ use crate::sync::Ordering;
 use crate::sys::fork;
 use crate::sys::map::spare_descriptor;
 use crate::sys::pidfd::Lives;
+use crate::sys::remote::{Way, obstacle_here};
 
 use super::described::Described;
 use super::method::{Method, Methods};
 use super::peers::{Peer, place_of};
 use super::regions::{Extent, Region, Regions, rounded};
 use super::registered::{Neighbours, Registered, pages_around, refused};
-use super::remote::RemoteBuffer;
+use super::remote::{RemoteBuffer, nothing_there};
 
 /// A peer's buffer, as this rank reaches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,7 +215,8 @@ impl Reach {
     /// `to` may be written for `bytes`.
     pub(crate) unsafe fn read(&self, from: RemoteBuffer, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { from.read(offset, to, bytes) }?;
+        let outcome = unsafe { from.read(offset, to, bytes) };
+        outcome.map_err(|error| self.or_own(error, Way::Read, to, bytes))?;
         // The peer's id was its own until now, as far as a tick of the clock tells: what was read is of no other process.
         if self.lives.may_be_another(from.rank()) { Err(from.gone()) } else { Ok(()) }
     }
@@ -234,7 +236,17 @@ impl Reach {
             return Err(to.gone());
         }
         // SAFETY: the caller's promise.
-        unsafe { to.write(offset, from, bytes) }
+        let outcome = unsafe { to.write(offset, from, bytes) };
+        outcome.map_err(|error| self.or_own(error, Way::Write, from, bytes))
+    }
+
+    /// The error of a copy, unless the kernel cannot reach the memory on this side of it, which it does not tell apart.
+    #[cold]
+    fn or_own(&self, error: Error, way: Way, here: *const u8, bytes: usize) -> Error {
+        match obstacle_here(way, &(here.addr()..here.addr().saturating_add(bytes))) {
+            Some(at) => nothing_there(self.rank, self.pid, way == Way::Read, at),
+            None => error,
+        }
     }
 
     /// Tries again what has failed with `error`, if the program has taken all descriptors, with one less in use. The spare one is

@@ -44,7 +44,7 @@ impl RemoteBuffer {
     pub(super) unsafe fn read(&self, offset: usize, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         let outcome = unsafe { remote::copy(Way::Read, self.pid, self.address + offset, to, bytes) };
-        outcome.map_err(|partial| self.refused(Way::Read, offset, bytes, partial))
+        outcome.map_err(|partial| self.refused(Way::Read, offset, partial))
     }
 
     /// Copies `bytes` at `from` to the place `offset` bytes into the buffer.
@@ -58,18 +58,14 @@ impl RemoteBuffer {
     pub(super) unsafe fn write(&self, offset: usize, from: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise; the bytes here are only read.
         let outcome = unsafe { remote::copy(Way::Write, self.pid, self.address + offset, from.cast_mut(), bytes) };
-        outcome.map_err(|partial| self.refused(Way::Write, offset, bytes, partial))
+        outcome.map_err(|partial| self.refused(Way::Write, offset, partial))
     }
 
     #[cold]
-    fn refused(&self, way: Way, offset: usize, bytes: usize, Partial { bytes: done, errno }: Partial) -> Error {
+    fn refused(&self, way: Way, offset: usize, Partial { bytes: done, errno }: Partial) -> Error {
         let at = self.address + offset + done;
         let reason = match errno {
-            Errno::EFAULT => format!(
-                "nothing is mapped there at {at:#x} ({done} of {bytes} bytes were copied): the buffer must stay \
-                 allocated until the collective has completed; memory that the kernel does not copy, of a device for \
-                 instance, needs HAN_SET=single_copy=never"
-            ),
+            Errno::EFAULT => return nothing_there(self.rank, self.pid, way == Way::Write, at),
             Errno::EPERM | Errno::ENOSYS => format!("{} is refused ({errno:?}): {}", way.api(), remote::restriction()),
             Errno::ESRCH => return self.gone(),
             _ => format!("{}: {} ({errno:?})", way.api(), errno.desc()),
@@ -82,4 +78,14 @@ impl RemoteBuffer {
     pub(super) fn gone(&self) -> Error {
         Error::Unreachable { rank: self.rank, pid: self.pid, reason: "the process has ended".to_owned() }
     }
+}
+
+/// The error of a rank's memory that is to be read, or to be written, and is none that the kernel copies.
+pub(super) fn nothing_there(rank: usize, pid: u32, is_written: bool, at: usize) -> Error {
+    let can_be = if is_written { "written" } else { "read" };
+    let reason = format!(
+        "nothing is mapped there at {at:#x} that can be {can_be}: the buffer must stay allocated until the collective has \
+         completed; memory that the kernel does not copy, of a device for instance, needs HAN_SET=single_copy=never"
+    );
+    Error::Unreachable { rank, pid, reason }
 }

@@ -2,8 +2,11 @@
 #![allow(unsafe_code)] // process_vm_readv and process_vm_writev take raw addresses, prctl has no safe wrapper for this
 
 use std::fs;
+use std::ops::Range;
 
 use nix::errno::Errno;
+
+use super::maps;
 
 /// Most bytes that the kernel moves in one call: it cuts longer ones off without saying so.
 const MOST_BYTES: usize = 0x7fff_f000;
@@ -74,6 +77,25 @@ pub unsafe fn copy(way: Way, pid: u32, there: usize, here: *mut u8, bytes: usize
         }
     }
     Ok(())
+}
+
+/// Where the memory of this process in `range` cannot take part in such copies, if the system tells: it is to be written for
+/// those into this process, and to be read for those out of it.
+#[must_use]
+pub fn obstacle_here(way: Way, range: &Range<usize>) -> Option<usize> {
+    let needed = match way {
+        Way::Read => 'w',
+        Way::Write => 'r',
+    };
+    let mut reached = range.start;
+    let seen = maps::each(|mapping| {
+        let is_next = mapping.range.contains(&reached) && mapping.permissions.contains(needed);
+        if is_next {
+            reached = mapping.range.end;
+        }
+        mapping.range.end >= range.end
+    });
+    (seen.is_ok() && reached < range.end).then_some(reached)
 }
 
 /// Where the Yama security module tells how far it restricts a process's access to others.

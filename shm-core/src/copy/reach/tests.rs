@@ -1,3 +1,5 @@
+use std::ptr;
+
 use super::*;
 use crate::exchange::Alone;
 use crate::segment::{Backing, Segment, Shape};
@@ -97,4 +99,30 @@ fn a_process_that_has_taken_a_peers_id_is_not_read_in_its_place() {
     // SAFETY: both are words of this function.
     let written = unsafe { reach.write(buffer, 0, (&raw const into).cast(), size_of::<u64>()) };
     assert!(written.unwrap_err().to_string().contains("has ended"));
+}
+
+/// The kernel says alike of both sides of a copy that there is no such memory.
+#[test]
+fn the_side_is_named_whose_memory_is_not_there() {
+    let bytes = 2 * size_of::<RegionTable>();
+    let shape = Shape { name: "test", ranks: 1, members: 0, cell_bytes: 0, bytes, least_bytes: bytes };
+    let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).unwrap();
+    let tables = [segment.place(0), segment.place(size_of::<RegionTable>())];
+    let id = std::process::id();
+    let reach =
+        Reach::new(0, &[id, id], Rc::new(Lives::new(vec![None, None])), &tables, Methods::new(None, None), false);
+    let mut theirs = [7_u8; 100];
+    let buffer = RemoteBuffer::at(1, id, (&raw mut theirs).expose_provenance());
+    let constant: *const u8 = b"read-only".as_ptr();
+    // SAFETY: the kernel does not write to what is read-only.
+    let error = unsafe { reach.read(buffer, 0, constant.cast_mut(), 9) }.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { rank: 0, .. }), "{error}");
+    assert!(error.to_string().contains(&format!("{:#x} that can be written", constant.addr())), "{error}");
+    let nowhere = RemoteBuffer::at(1, id, 4096);
+    // SAFETY: there is room.
+    let error = unsafe { reach.read(nowhere, 0, theirs.as_mut_ptr(), 100) }.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { rank: 1, .. }), "{error}");
+    // SAFETY: the kernel does not read what is not there.
+    let error = unsafe { reach.write(buffer, 0, ptr::without_provenance(4096), 100) }.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { rank: 0, .. }), "{error}");
 }
