@@ -157,8 +157,9 @@ int han_initialized(int *flag);
 int han_finalize(void);
 
 /*
- * Ends the whole job: this process exits with `code`, peers receive HAN_ERR_ABORTED, or, if it is
- * called from within a callback, HAN_ERR_PEER_DIED. Does not return.
+ * Ends the whole job: this process exits with `code`, peers receive HAN_ERR_ABORTED, or, if another han call
+ * is in progress (around a callback, or on another thread), HAN_ERR_PEER_DIED. Does not return. Of a code
+ * the system keeps the lowest eight bits; where these are 0 and `code` is not, it is 1.
  */
 int han_abort(int code);
 

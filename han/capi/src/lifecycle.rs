@@ -66,7 +66,9 @@ pub extern "C" fn han_abort(code: c_int) -> c_int {
     });
     // In a process that han is not (any more, or exclusively) in, its end is a death to its peers, and to the launcher
     // if the exit status says so.
-    let code = if outcome != SUCCESS && code == 0 { 1 } else { code };
+    // Of a code the system keeps eight bits, and what is no success must not become one by that.
+    let looks_like_success = code & 0xff == 0;
+    let code = if looks_like_success && (outcome != SUCCESS || code != 0) { 1 } else { code };
     gate::close();
     thread_local!(static EXITING: Cell<bool> = const { Cell::new(false) });
     if EXITING.replace(true) {

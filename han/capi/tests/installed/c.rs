@@ -137,6 +137,14 @@ fn an_abort_while_exiting_ends_the_process() {
 }
 
 #[test]
+fn an_abort_with_a_code_is_no_success() {
+    let program = compile_shared("cc", "tests/c/exits.c", "exits-with-a-code", &FLAGS);
+    for (code, expected) in [("3", 3), ("0", 1), ("256", 1), ("257", 1), ("-1", 255), ("-256", 1)] {
+        assert_eq!(run(Command::new(&program).arg(code)).status.code(), Some(expected), "{code}");
+    }
+}
+
+#[test]
 fn an_abort_in_an_operator_ends_the_job() {
     fails("callback", 1, "rank 0");
 }
