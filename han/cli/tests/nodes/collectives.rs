@@ -37,6 +37,16 @@ fn ranks_on_virtual_nodes_agree_with_the_model() {
 }
 
 #[test]
+fn short_pieces_of_a_long_vector_do_not_block_their_connection() {
+    // That provider waits for the whole of a header, for which the kernel must have room.
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_han"));
+    command.args(["bench", "reduce", "-n", "4", "--nodes", "3", "--root", "2", "--dtype", "double_int"]);
+    command.args(["--op", "maxloc", "--min", "65535", "--max", "65535", "--ms", "1"]);
+    let job = Job::of(command).env("HAN_PROVIDER", "sockets").env("HAN_SET", "segment_bytes=100,timeout_s=60");
+    job.finish().expect(0, &[]);
+}
+
+#[test]
 fn any_number_of_operations_may_be_under_way() {
     check("very-many", ["2", "2"], None, "");
     check("very-many", ["3", "2"], None, "");

@@ -51,9 +51,9 @@ unsafe impl Send for Unconnected {}
 pub fn open(config: &Config) -> Result<Unconnected> {
     let mut failures = Vec::new();
     let fitting = choice::fitting(config)?;
-    let relieved = congestion::relieve();
     for (info, reason) in fitting {
         let way = format!("{} on {}", info.provider(), info.domain());
+        let relieved = congestion::relieve(&info.provider());
         match open_info(info, config) {
             Ok(parts) => return unconnected(parts, config, &reason, &failures, relieved),
             Err(error) => failures.push(format!("{way}: {error}")),
