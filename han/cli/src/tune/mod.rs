@@ -125,12 +125,12 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         )
         .into());
     }
-    become_job(ranks, args.job.nodes, &args.job.how)
+    become_job(ranks, args.job.nodes, &args.job.how, &args.collectives)
 }
 
 /// Runs this very command as a job, and draws how far it is; under a launcher it only becomes a rank.
-pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs) -> Result<ExitCode> {
-    leaves_open(&how.set)?;
+pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs, collectives: &[Collective]) -> Result<ExitCode> {
+    leaves_open(&how.set, collectives)?;
     let executable = std::env::current_exe()?;
     let own = std::env::args_os().skip(1).chain([OsString::from("--worker")]);
     let mut command = Command::new(&executable);
@@ -151,7 +151,13 @@ pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs) -> Result<ExitCo
 }
 
 /// Refuses settings of what is compared: the file could not say that they hold.
-fn leaves_open(set: &[String]) -> Result<()> {
+fn leaves_open(set: &[String], collectives: &[Collective]) -> Result<()> {
+    // Whatever the configuration, these reductions would go one and the same way.
+    if collectives.iter().any(|collective| collective.reduces())
+        && std::env::var("HAN_REPRODUCIBLE").is_ok_and(|value| value == "1")
+    {
+        return Err("HAN_REPRODUCIBLE=1 is set, and leaves reductions over nodes one way only: leave it out".into());
+    }
     let mut config = Config::default();
     let inherited = std::env::var(SET_VARIABLE).unwrap_or_default();
     [&inherited].into_iter().chain(set).try_for_each(|pairs| config.set_all(pairs))?;

@@ -55,7 +55,7 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
         return Err(format!("--bytes {bytes}: vectors are of whole elements: give a multiple of 4 from 4 on").into());
     }
     if !how.worker {
-        return become_job(nodes * ranks_per_node, nodes, how);
+        return become_job(nodes * ranks_per_node, nodes, how, &[collective]);
     }
     let context = Context::init()?;
     let longest = neighbours(bytes).into_iter().max().unwrap_or(bytes);

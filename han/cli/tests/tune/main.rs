@@ -127,6 +127,22 @@ fn what_is_set_holds_while_measuring() {
 }
 
 #[test]
+fn reductions_that_must_not_depend_on_the_algorithm_are_not_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("tuning.toml");
+    let search = |collective: &str| {
+        let words = ["--min", "1K", "--max", "1K", "--collectives", collective];
+        tune(&out, &words).env("HAN_REPRODUCIBLE", "1").start().finish()
+    };
+    search("bcast,reduce").expect(1, &["HAN_REPRODUCIBLE=1 is set", "leave it out"]);
+    assert!(!out.exists());
+    search("bcast").expect(0, &[]);
+    let words = ["model", "allreduce", "--validate", "--bytes", "1K", "--ms", "1"];
+    let refused = han(&words).env("HAN_REPRODUCIBLE", "1").start().finish();
+    refused.expect(1, &["HAN_REPRODUCIBLE=1 is set"]);
+}
+
+#[test]
 fn what_was_measured_elsewhere_or_not_whole_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
