@@ -190,8 +190,11 @@ impl Config {
             config.note("reproducible", "HAN_REPRODUCIBLE");
         }
         if let Some(value) = set("HAN_PROVIDER") {
-            let list = ofi::Config::provider_list(&value).and_then(|names| ofi::check_names(&names).map(|()| names));
-            config.providers = list.map_err(|e| Error::Config(format!("HAN_PROVIDER={value}: {e}")))?;
+            if value != "auto" {
+                let list =
+                    ofi::Config::provider_list(&value).and_then(|names| ofi::check_names(&names).map(|()| names));
+                config.providers = list.map_err(|e| Error::Config(format!("HAN_PROVIDER={value}: {e}")))?;
+            }
             config.note("providers", "HAN_PROVIDER");
         }
         config.trace = path("HAN_TRACE");
@@ -365,6 +368,8 @@ mod tests {
         assert_eq!((&*entry("chunk_bytes").value, &*entry("chunk_bytes").origin), ("8192", "HAN_SET"));
         assert_eq!((&*entry("log").value, &*entry("log").origin), ("warn", "default"));
         assert!(entries.iter().all(|entry| !entry.value.is_empty() && !entry.meaning.is_empty()), "{entries:?}");
+        // What is shown as a default can be set.
+        assert_eq!(read(&[("HAN_PROVIDER", &entry("providers").value)]).unwrap().providers, config.providers);
     }
 
     #[test]
