@@ -25,7 +25,7 @@ pub const PREFERENCE: &[(&str, &str)] = &[
     ("net", "sockets, reliable datagrams of its own"),
     ("tcp;ofi_rxm", "sockets, datagrams emulated over connections"),
     ("sockets", "sockets, with threads of its own"),
-    ("udp;ofi_rxd", "datagram sockets, made reliable"),
+    ("udp;ofi_rxd", "datagram sockets, made reliable; a death is not noticed"),
 ];
 
 /// One way to reach the peers, with what was decided about it.
