@@ -1,7 +1,7 @@
 //! What an operation works on: the caller's memory, the operation's own, and how two vectors become one.
 #![allow(unsafe_code)] // Works on the caller's memory.
 
-use reduce_kernels::{Datatype, Op, ThreeFn, UserOperator, kernel};
+use reduce_kernels::{Datatype, EndOnPanic, Op, ThreeFn, UserOperator, kernel};
 
 use super::scratch::Block;
 use crate::schedule::{Buffer, Span};
@@ -156,16 +156,5 @@ unsafe fn reduce_by_user(
     if over_left {
         // SAFETY: as above.
         unsafe { to.copy_from_nonoverlapping(target, bytes) };
-    }
-}
-
-/// Ends the process when a panic passes: a rank that unwinds out of an operation would leave its peers waiting, while
-/// one that ends is noticed.
-struct EndOnPanic;
-
-impl Drop for EndOnPanic {
-    fn drop(&mut self) {
-        reduce_kernels::say("han: a user operator has panicked or thrown an exception: ending the process");
-        std::process::abort();
     }
 }

@@ -71,4 +71,4 @@ pub use pieces::{Lender, Pieces, Place};
 pub use say::say;
 pub use signature::Signature;
 pub use slices::{KernelError, reduce_into, reduce_many};
-pub use user::{UserFn, UserOperator};
+pub use user::{EndOnPanic, UserFn, UserOperator};

@@ -13,6 +13,20 @@ use std::sync::Arc;
 pub type UserFn =
     unsafe extern "C" fn(input: *const c_void, inout: *mut c_void, count: usize, datatype: c_int, context: *mut c_void);
 
+/// Ends the process when a panic, or a C++ exception, of a user's operator passes it; who has come by [forgets](std::mem::forget) it.
+///
+/// An operation that was left half-way would leave the peers waiting for the rest of it, while a process that ends is a
+/// death that they are told of.
+#[derive(Debug)]
+pub struct EndOnPanic;
+
+impl Drop for EndOnPanic {
+    fn drop(&mut self) {
+        crate::say("han: a user operator has panicked or thrown an exception: ending the process");
+        std::process::abort();
+    }
+}
+
 /// A reduction operator of the user's, cheap to clone.
 ///
 /// It must be associative; whether it is commutative is stated when it is made. One application

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // calls kernels on raw memory
 
 use crate::copy::cico::{LINE, Line};
-use reduce_kernels::{Call, Datatype, Op, kernel};
+use reduce_kernels::{Call, Datatype, EndOnPanic, Op, kernel};
 
 /// `to = from[0] op from[1] op ...`, element by element.
 ///
@@ -91,17 +91,6 @@ unsafe fn fold_user(
             // SAFETY: `to` is valid for as many bytes and apart from `room`.
             unsafe { to.wrapping_add(at).copy_from_nonoverlapping(end, count * datatype.size()) };
         }
-    }
-}
-
-/// Ends the process when a panic passes: an operation that was left half-way would leave the peers
-/// waiting for the rest of it, while a process that ends is a death that they are told of.
-struct EndOnPanic;
-
-impl Drop for EndOnPanic {
-    fn drop(&mut self) {
-        reduce_kernels::say("han: a user operator has panicked or thrown an exception: ending the process");
-        std::process::abort();
     }
 }
 
