@@ -164,6 +164,7 @@ mod tests {
 
     #[test]
     fn libfabrics_calls_go_elsewhere_and_others_do_not() {
+        let _turn = crate::tests::turn();
         let library = crate::library().expect("libfabric is installed");
         // SAFETY: it has the type of the function, and calls it.
         assert_ne!(unsafe { replace(c"getifaddrs", getifaddrs as *const c_void) }, 0);

@@ -95,6 +95,7 @@ mod tests {
 
     #[test]
     fn signals_that_come_meanwhile_meet_the_programs_own_handlers() {
+        let _turn = crate::tests::turn();
         let mask = || {
             let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
             // SAFETY: asks only; there is room for the answer.

@@ -90,11 +90,19 @@ fn missing(reason: &str) -> String {
 mod tests {
     use std::ffi::CStr;
     use std::ptr;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::*;
 
+    /// Tests that load libfabric, send signals or count its calls do so one at a time: all of that is the process's.
+    pub(crate) fn turn() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[test]
     fn exports_and_inline_functions_work_together() {
+        let _turn = turn();
         let library = library().unwrap();
         // SAFETY: takes nothing.
         let version = unsafe { library.fi_version() };
@@ -122,6 +130,7 @@ mod tests {
 
     #[test]
     fn errors_have_words() {
+        let _turn = turn();
         let library = library().unwrap();
         // SAFETY: takes a number.
         let text = unsafe { library.fi_strerror(FI_ETRUNC.cast_signed()) };
