@@ -33,6 +33,7 @@ use report::Row;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[derive(clap::Args)]
+#[command(mut_group("HowArgs", |how| how.requires("validate")))]
 pub(crate) struct Args {
     /// What to predict: barrier, bcast, reduce or allreduce
     #[arg(value_name = "COLL", value_parser = choice::parse_collective, required = false)]
@@ -80,7 +81,8 @@ pub(crate) struct Args {
     /// Prove the schedules of these algorithms instead: 1 to 64 ranks, all roots, 1 to 5 chunks (`quick`: fewer cases
     /// above 16 ranks)
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "quick")]
-    #[arg(conflicts_with_all = ["noise", "svg", "against"])]
+    #[arg(conflicts_with_all = ["noise", "svg", "against", "nodes", "ppn", "bytes"])]
+    #[arg(conflicts_with_all = ["parameters", "model", "policy", "chunk", "segment", "root"])]
     verify: Option<verify::Extent>,
     /// How many times as long the others take as this algorithm, in place of microseconds
     #[arg(long, value_name = "A", conflicts_with = "noise")]
@@ -138,6 +140,9 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
 
 /// Finds what the worlds that were asked for do not have, before the first one is simulated.
 fn check(args: &Args) -> Result<()> {
+    if args.root > 0 && !matches!(args.collective, Collective::Bcast | Collective::Reduce) {
+        return Err(format!("--root: {} has none", args.collective.name()).into());
+    }
     for (nodes, ppn) in shapes(args) {
         let ranks = Layout::new(nodes, ppn)?.ranks();
         if args.root >= ranks {

@@ -73,9 +73,12 @@ pub(super) fn compare(args: &Args, machine: &Machine, algorithms: &[Algorithm], 
     };
     let [algorithm] = algorithms else { return Err("--noise compares policies: give one --algorithm".into()) };
     let (name, quiet) = (&algorithm.to_string(), case(args, *algorithm, (nodes, ppn), bytes)?);
-    // The third is the one that was asked for, if that is of its kind.
-    let event_driven = Some(args.policy).filter(|policy| matches!(policy, Policy::EventDriven { .. }));
-    let policies = [Policy::Blocking, Policy::WaitAll, event_driven.unwrap_or_default()];
+    let Policy::EventDriven { .. } = args.policy else {
+        return Err(
+            "--noise compares the three policies: --policy says which of event:SENDS,RECEIVES is the third".into()
+        );
+    };
+    let policies = [Policy::Blocking, Policy::WaitAll, args.policy];
     let outcomes = policies.into_iter().map(|policy| one(args, machine, &Case { policy, ..quiet }, *spec));
     let outcomes: Vec<Outcome> = outcomes.collect::<Result<_>>()?;
     if args.json {
