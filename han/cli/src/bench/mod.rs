@@ -151,7 +151,7 @@ fn work(args: &Args) -> Result<ExitCode> {
 
 /// Measures, prints and draws what overlaps of every collective asked for that has data.
 fn measure_overlap(args: &Args, context: &Context) -> Result<()> {
-    let mut all = Vec::new();
+    let (mut all, mut printed) = (Vec::new(), Ok(()));
     let is_first = context.world().rank() == 0;
     for collective in collectives(&args.collectives).into_iter().filter(|collective| collective.has_data()) {
         let plan = overlap::Plan {
@@ -161,12 +161,17 @@ fn measure_overlap(args: &Args, context: &Context) -> Result<()> {
             bytes: counts(collective, args, size_of::<f32>()).iter().map(|count| count * size_of::<f32>()).collect(),
         };
         let rows = overlap::run(context, &plan)?;
-        if is_first {
-            overlap::print(&rows, args.json)?;
+        if is_first && printed.is_ok() {
+            printed = overlap::print(&rows, args.json);
         }
         all.extend(rows);
+        // A picture gets all that was asked for, whoever reads the tables.
+        if args.svg.is_none() {
+            stop_together(context.world(), std::mem::replace(&mut printed, Ok(())))?;
+        }
     }
-    args.svg.as_ref().filter(|_| is_first).map_or(Ok(()), |path| overlap::draw(path, &all))
+    args.svg.as_ref().filter(|_| is_first).map_or(Ok(()), |path| overlap::draw(path, &all))?;
+    printed
 }
 
 /// Measures and prints every collective asked for; gives whether all results were right.

@@ -127,15 +127,13 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         }
         report::compare(&mut rows, against);
     }
-    if args.json {
-        report::print_json(args, &machine, &rows)?
-    } else {
-        report::print(args, &machine, &rows)?
-    }
+    let printed =
+        if args.json { report::print_json(args, &machine, &rows) } else { report::print(args, &machine, &rows) };
+    // Drawn also where the reader of the table has left.
     if let Some(path) = &args.svg {
         plot::lines(path, args, &machine, &rows)?;
     }
-    Ok(ExitCode::SUCCESS)
+    printed.map(|()| ExitCode::SUCCESS)
 }
 
 /// Finds what the worlds that were asked for do not have, before the first one is simulated.
@@ -149,7 +147,15 @@ fn check(args: &Args) -> Result<()> {
             return Err(format!("--root {}: the ranks are 0 to {}", args.root, ranks - 1).into());
         }
     }
+    if args.svg.is_some() && args.noise.is_none() && shapes(args).count() * sizes(args).len() < 2 {
+        return Err("--svg draws lines: give several numbers of --nodes, of --ppn or of --bytes".into());
+    }
     Ok(())
+}
+
+/// Lengths of the vector: a barrier has no bytes.
+fn sizes(args: &Args) -> &[usize] {
+    if args.collective == Collective::Barrier { &[0] } else { args.bytes.values() }
 }
 
 /// All nodes x ranks of each.
@@ -207,11 +213,9 @@ fn case(args: &Args, algorithm: Algorithm, (nodes, ppn): (usize, usize), bytes: 
 
 /// All that was asked for, one after the other.
 fn rows(args: &Args, machine: &Machine, ways: &[Way]) -> Result<Vec<Row>> {
-    // A barrier has no bytes.
-    let sizes = if args.collective == Collective::Barrier { &[0][..] } else { args.bytes.values() };
     let mut rows = Vec::new();
     for shape @ (nodes, ppn) in shapes(args) {
-        for &bytes in sizes {
+        for &bytes in sizes(args) {
             for way in ways {
                 // What is refused is so for these sizes only: the others are still of interest.
                 let (outcome, equation) = match *way {

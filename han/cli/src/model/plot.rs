@@ -50,9 +50,6 @@ pub(super) fn lines(path: &Path, args: &Args, machine: &Machine, rows: &[Row]) -
         let curves = curves(args, same, |row| as_f64(row.ppn));
         charts.push((format!("{nodes} nodes, {} bytes", bytes_text(bytes)), "ranks of each", curves));
     }
-    if charts.is_empty() {
-        return Err("--svg draws lines: give several numbers of --nodes, of --ppn or of --bytes".into());
-    }
     let count = u32::try_from(charts.len())?;
     let collective = args.collective.name();
     let title = format!("{collective}, {} ({}), {ppn} ranks a node", machine.name, machine.model.name());

@@ -81,13 +81,13 @@ pub(super) fn compare(args: &Args, machine: &Machine, algorithms: &[Algorithm], 
     let policies = [Policy::Blocking, Policy::WaitAll, args.policy];
     let outcomes = policies.into_iter().map(|policy| one(args, machine, &Case { policy, ..quiet }, *spec));
     let outcomes: Vec<Outcome> = outcomes.collect::<Result<_>>()?;
-    if args.json {
-        print_json(args, machine, &quiet, name, &outcomes)?;
-    } else {
-        print(args, machine, &quiet, name, &outcomes)?;
+    let print = if args.json { print_json } else { print };
+    let printed = print(args, machine, &quiet, name, &outcomes);
+    // Drawn also where the reader of the table has left.
+    if let Some(path) = &args.svg {
+        plot::noise(path, &format!("{} by {name}", args.collective.name()), *spec, &outcomes)?;
     }
-    let title = format!("{} by {name}", args.collective.name());
-    args.svg.as_ref().map_or(Ok(()), |path| plot::noise(path, &title, *spec, &outcomes))
+    printed
 }
 
 fn one(args: &Args, machine: &Machine, case: &Case, spec: Spec) -> Result<Outcome> {

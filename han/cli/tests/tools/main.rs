@@ -262,10 +262,29 @@ fn overlap_is_told_of_every_leader_and_drawn() {
 }
 
 #[test]
+fn pictures_are_drawn_whoever_reads_the_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("a.svg");
+    let overlap = ["bench", "bcast,reduce", "-n", "2", "--nodes", "2", "--overlap", "--ms", "1", "--max", "8"];
+    let noise = ["bench", "bcast", "-n", "2", "--noise", "rank=1,ms=1", "--max", "8"];
+    for (arguments, part) in [(&overlap[..], "reduce: overlap"), (&noise, "bcast of 8")] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = han();
+        command.args(arguments).arg("--svg").arg(&picture).stdout(writer);
+        let output = command.stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((output.status.code(), &*output.stderr), (Some(141), &b""[..]), "{arguments:?}");
+        assert!(std::fs::read_to_string(&picture).unwrap().contains(part), "{arguments:?}");
+        std::fs::remove_file(&picture).unwrap();
+    }
+}
+
+#[test]
 fn a_reader_that_leaves_ends_it_quietly() {
     for arguments in [
         &["bench", "--limits", "--json"][..],
         &["bench", "all", "-n", "2", "--max", "8", "--ms", "1"],
+        &["bench", "all", "-n", "2", "--nodes", "2", "--overlap", "--max", "8", "--ms", "1"],
         &["info"],
         &["explain", "bcast", "1M"],
         &["status"],

@@ -112,9 +112,11 @@ fn digest<'a>(args: &Args, spec: Spec, name: &'static str, measured: &'a Measure
 pub(super) fn show(args: &Args, spec: Spec, all: &[Measured]) -> Result<()> {
     let digests = POLICIES.iter().zip(all).map(|((name, _), measured)| digest(args, spec, name, measured));
     let (lines, outcomes): (Vec<_>, Vec<_>) = digests.unzip();
-    print(args, &lines)?;
-    let title = format!("{} of {}, {} processes", lines[0].coll, bytes_text(args.max), lines[0].ranks);
-    args.svg.as_ref().map_or(Ok(()), |path| plot::noise(path, &title, spec, &outcomes))
+    let title = format!("{} of {}, {} processes", lines[0].coll, bytes_text(lines[0].bytes), lines[0].ranks);
+    let printed = print(args, &lines);
+    // Drawn also where the reader of the table has left.
+    args.svg.as_ref().map_or(Ok(()), |path| plot::noise(path, &title, spec, &outcomes))?;
+    printed
 }
 
 fn print(args: &Args, lines: &[Line<'_>]) -> Result<()> {
