@@ -65,8 +65,9 @@ pub(crate) struct Args {
     /// Configuration of the library, as in HAN_SET; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub(super) set: Vec<String>,
-    /// Over nodes: how much of its node's work each leader hides behind that of the network, and the reverse
-    #[arg(long, requires = "nodes")]
+    /// Over nodes: how much of its node's work each leader hides behind that of the network, and the reverse, with
+    /// the maximum of f32
+    #[arg(long, requires = "nodes", conflicts_with_all = ["dtype", "op", "root", "cold", "style", "buffers", "alloc"])]
     pub(super) overlap: bool,
     /// One JSON object a line
     #[arg(long)]
@@ -74,6 +75,7 @@ pub(crate) struct Args {
     /// Delays: rank=6,ms=1[,at=MS] or uniform=0..10ms,hz=10; compares the three policies of the network on operations
     /// of --max bytes, --repeats with delays and as many without, in each of three turns
     #[arg(long, value_name = "SPEC", value_parser = Spec::parse, conflicts_with_all = ["limits", "cold", "style", "overlap"])]
+    #[arg(conflicts_with_all = ["min", "factor", "buffers", "ms"])]
     pub(super) noise: Option<Spec>,
     /// A plot of --noise or --overlap, as SVG
     #[arg(long, value_name = "FILE", value_parser = crate::output::picture_path)]
@@ -200,7 +202,8 @@ pub(crate) fn parse_setting(text: &str) -> std::result::Result<String, String> {
 
 /// Finds what is wrong with the arguments before any process is started.
 pub(super) fn check(args: &Args) -> Result<()> {
-    if args.min > args.max {
+    // --noise measures one length, the largest.
+    if args.noise.is_none() && args.min > args.max {
         return Err(format!("--min {} is more than --max {}", args.min, args.max).into());
     }
     if args.svg.is_some() && !args.overlap && args.noise.is_none() {
@@ -305,6 +308,17 @@ mod tests {
         assert!(text(&["barrier", "--nodes", "2", "--overlap"]).contains("nothing overlaps"));
         for words in [
             &["bcast", "--noise", "rank=1,ms=1", "--nodes", "2", "--overlap"][..],
+            &["bcast", "-n", "2", "--noise", "rank=1,ms=1", "--min", "4"],
+            &["bcast", "-n", "2", "--noise", "rank=1,ms=1", "--factor", "4"],
+            &["bcast", "-n", "2", "--noise", "rank=1,ms=1", "--buffers", "4"],
+            &["bcast", "-n", "2", "--noise", "rank=1,ms=1", "--ms", "4"],
+            &["bcast", "--nodes", "2", "--overlap", "--dtype", "f64"],
+            &["bcast", "--nodes", "2", "--overlap", "--op", "max"],
+            &["bcast", "--nodes", "2", "--overlap", "--root", "1"],
+            &["bcast", "--nodes", "2", "--overlap", "--cold"],
+            &["bcast", "--nodes", "2", "--overlap", "--style", "osu"],
+            &["bcast", "--nodes", "2", "--overlap", "--buffers", "2"],
+            &["bcast", "--nodes", "2", "--overlap", "--alloc", "shared"],
             &["--limits", "--svg", "a.svg"],
             &["--limits", "--nodes", "2"],
             &["--limits", "-n", "4"],

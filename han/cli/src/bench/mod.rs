@@ -135,6 +135,10 @@ fn work(args: &Args) -> Result<ExitCode> {
     if let Some(wanted) = args.ranks.filter(|&wanted| wanted as usize != ranks) {
         return Err(format!("-n {wanted}, but the launcher started {ranks} ranks").into());
     }
+    let nodes = context.node_count();
+    if let Some(wanted) = args.nodes.filter(|&wanted| wanted as usize != nodes) {
+        return Err(format!("--nodes {wanted}, but the launcher spread the ranks over {nodes}").into());
+    }
     check_root(args, ranks)?;
     if args.overlap {
         let measured = measure_overlap(args, &context);

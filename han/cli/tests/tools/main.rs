@@ -13,6 +13,9 @@ use serde_json::Value;
 /// Ranks with a core each choose by trial.
 const SHARED_CORES: &str = "assume_own_cores=0";
 
+/// The binary under test.
+const HAN: &str = env!("CARGO_BIN_EXE_han");
+
 /// The binary under test, with a configuration of its own.
 fn han() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_han"));
@@ -170,6 +173,7 @@ fn bench_says_what_is_wrong() {
         (&["bench", "bcast", "--nodes", "2", "--overlap", "--min", "4194304G", "--max", "4194304G"], "no memory for"),
         (&["bench", "bcast", "-n", "2", "--min", "17179869183G", "--max", "17179869183G"], "no memory for buffers"),
         (&["bench", "bcast", "-n", "-2"], "it must be at least 1"),
+        (&["run", "-n", "2", "--", HAN, "bench", "bcast", "--nodes", "2"], "spread the ranks over 1"),
         (&["bench", "bcast", "-n", "1000", "--max", "8"], "one node has at most 256 ranks"),
         (&["explain", "bcast", "1.5K"], "give a whole number"),
     ] {
