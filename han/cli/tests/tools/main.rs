@@ -135,6 +135,11 @@ fn bench_compares_policies_under_noise() {
         assert!(row["us_ranks_noisy"][2].as_f64().unwrap() >= 20_000.0, "{row}");
     }
     assert!(std::fs::read_to_string(path).unwrap().contains("event"));
+    // What is told is what was carried out: whole elements, and at least one.
+    for (max, bytes) in [("10", 8), ("0", 4)] {
+        let text = output(&["bench", "bcast", "-n", "2", "--max", max, "--json", "--noise", "rank=1,ms=1"]).unwrap();
+        assert!(lines(&text).iter().all(|row| row["bytes"] == bytes), "{text}");
+    }
     let refused = |words: &[&str]| output(&[&["bench"], words].concat()).unwrap_err();
     assert!(refused(&["all", "-n", "2", "--noise", "rank=1,ms=1"]).contains("one collective"));
     assert!(refused(&["bcast", "-n", "2", "--noise", "rank=2,ms=1"]).contains("there are 2 ranks"));

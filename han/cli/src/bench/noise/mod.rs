@@ -109,6 +109,11 @@ fn job(args: &Args, policy: &str, turn: u32) -> Result<Sample> {
     Ok(serde_json::from_str(line)?)
 }
 
+/// Elements of each operation: as many as fit into `--max`, but no operation is of none.
+fn count(args: &Args) -> usize {
+    (args.max / args.dtype.size()).max(1)
+}
+
 /// One rank of such a job.
 pub(super) fn rank(args: &Args, spec: Spec, communicator: &Communicator) -> Result<bool> {
     let collective = collectives(&args.collectives)[0];
@@ -123,7 +128,7 @@ pub(super) fn rank(args: &Args, spec: Spec, communicator: &Communicator) -> Resu
         memory: args.alloc,
         repeats: args.repeats,
         repeat_time: std::time::Duration::ZERO,
-        counts: vec![(args.max / args.dtype.size()).max(1)],
+        counts: vec![count(args)],
     };
     let own = communicator.rank();
     let (seconds, _, _) = series::singly(communicator, &plan, QUIET, &mut Disturber::new(own, |_| Noise::None)?)?;

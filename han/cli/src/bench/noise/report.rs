@@ -80,7 +80,7 @@ fn digest<'a>(args: &Args, spec: Spec, name: &'static str, measured: &'a Measure
     let us = |seconds: &[Seconds]| seconds.iter().map(|seconds| seconds * 1e6).collect::<Vec<_>>();
     let line = Line {
         coll: collectives(&args.collectives)[0].name(),
-        bytes: args.max,
+        bytes: super::count(args) * args.dtype.size(),
         ranks: ranks_quiet.len(),
         policy: name,
         choice: &measured.choice,
