@@ -2,11 +2,14 @@
 
 pub(crate) use shm_core::settings::parse_bytes;
 
-/// The middle value; 0 for none.
+/// The middle value, or the mean of the two in the middle; 0 for none.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    match sorted.len() {
+        0 => 0.0,
+        count => f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]),
+    }
 }
 
 /// A size as it is written on the command line: `64`, `4K`, `1M`, `2G`.
@@ -52,6 +55,7 @@ mod tests {
     #[test]
     fn the_median_is_the_middle() {
         assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
+        assert!((median(&[8.0, 1.0, 2.0, 3.0]) - 2.5).abs() < f64::EPSILON);
         assert!(median(&[]).abs() < f64::EPSILON);
     }
 }
