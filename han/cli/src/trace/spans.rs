@@ -90,10 +90,13 @@ impl Window {
         self.end_us - self.begin_us
     }
 
-    /// What lies between so many milliseconds after its beginning.
+    /// What of it lies between so many milliseconds after its beginning.
     pub(super) fn cut(self, from_ms: Option<f64>, to_ms: Option<f64>) -> Result<Self> {
         let at = |ms: f64| self.begin_us + ms * 1000.0;
-        let cut = Self { begin_us: from_ms.map_or(self.begin_us, at), end_us: to_ms.map_or(self.end_us, at) };
+        let cut = Self {
+            begin_us: from_ms.map_or(self.begin_us, at).max(self.begin_us),
+            end_us: to_ms.map_or(self.end_us, at).min(self.end_us),
+        };
         if cut.begin_us >= cut.end_us && (from_ms.is_some() || to_ms.is_some()) {
             let length_ms = self.length_us() / 1000.0;
             return Err(format!("--from and --to leave nothing of {length_ms:.3} ms").into());
@@ -156,5 +159,7 @@ mod tests {
         let cut: Vec<(f64, f64)> = window.cut_out(&all).iter().map(|span| (span.begin_us, span.end_us)).collect();
         assert_eq!(cut, [(600.0, 1100.0), (1200.0, 2100.0)]);
         assert!(window.cut(Some(2.0), Some(1.0)).is_err());
+        // Before the first span and behind the last one there is nothing to have a share of.
+        assert_eq!(window.cut(Some(-5.0), Some(100.0)).ok(), Some(window));
     }
 }
