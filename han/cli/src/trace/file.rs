@@ -12,6 +12,9 @@ use serde_json::{Map, Value, json};
 use super::Result;
 use crate::whole::MOST_RANKS;
 
+/// A century in microseconds, which no clock of a machine shows. Of much greater times sums would be wrong.
+const MOST_US: f64 = 3.2e15;
+
 /// A trace, whichever files it came from.
 pub(super) struct Traced {
     pub(super) job: String,
@@ -138,6 +141,19 @@ fn read(path: &Path) -> Result<Content> {
     let size = content.other_data.size;
     if size > MOST_RANKS as usize {
         return Err(format!("{}: a job of {size} ranks, where {MOST_RANKS} are the most", path.display()).into());
+    }
+    for Rank { rank, node, .. } in &content.other_data.ranks {
+        if *rank >= size || *node >= size {
+            return Err(format!("{} is damaged: rank {rank} on node {node} of {size} ranks", path.display()).into());
+        }
+    }
+    let wrong = |event: &&Event| {
+        let (begin, length) = (event.ts.unwrap_or(0.0), event.dur.unwrap_or(0.0));
+        begin.abs() > MOST_US || !(0.0..=MOST_US).contains(&length)
+    };
+    if let Some(Event { name, ts, dur, .. }) = content.trace_events.iter().find(wrong) {
+        let (begin, length) = (ts.unwrap_or(0.0), dur.unwrap_or(0.0));
+        return Err(format!("{} is damaged: {name} of {length:e} us from {begin:e} us on", path.display()).into());
     }
     Ok(content)
 }

@@ -142,3 +142,28 @@ fn a_picture_is_not_written_over_the_trace() {
     let error = han_trace(&[name, "--merge", merged]).unwrap_err();
     assert!(error.contains("is no trace, and stays as it is"), "{error}");
 }
+
+/// Such numbers went round and round, or made an axis without end.
+#[test]
+fn files_with_impossible_times_and_ranks_are_damaged() {
+    let (folder, _) = folder();
+    let file = folder.path().join("damaged.json");
+    let refused = |rank: &str, times: &str| {
+        let about =
+            format!(r#"{rank},"last":true,"host":"a","pid":1,"spans":1,"dropped":0,"clock":"","clock_error_ns":0"#);
+        let other = format!(r#"{{"job":"x","size":1,"whole":true,"ranks":[{{{about},"marks":[]}}]}}"#);
+        let event = format!(r#"{{"name":"bcast","cat":"call","ph":"X",{times},"pid":0,"tid":0,"args":{{}}}}"#);
+        let text = format!(r#"{{"displayTimeUnit":"ns","otherData":{other},"traceEvents":[{event}]}}"#);
+        fs::write(&file, text).unwrap();
+        han_trace(&[file.to_str().unwrap()]).unwrap_err()
+    };
+    let right = r#""rank":0,"node":0"#;
+    for times in [r#""ts":1e300,"dur":1"#, r#""ts":-1e16,"dur":1"#, r#""ts":0,"dur":-5"#, r#""ts":0,"dur":1e300"#] {
+        let said = refused(right, times);
+        assert!(said.contains("is damaged: bcast of ") && said.contains(" us on"), "{times}: {said}");
+    }
+    for rank in [r#""rank":7,"node":0"#, r#""rank":0,"node":18446744073709551615"#] {
+        let said = refused(rank, r#""ts":0,"dur":1"#);
+        assert!(said.contains("is damaged: rank ") && said.contains(" of 1 ranks"), "{rank}: {said}");
+    }
+}
