@@ -132,6 +132,11 @@ pub(crate) fn under(set: &str) -> &str {
 }
 
 impl Measured {
+    /// The jobs that it is for.
+    pub(super) fn key(&self) -> (usize, usize, &str, &str) {
+        (self.nodes, self.ranks_per_node, &self.provider, &self.set)
+    }
+
     pub(crate) fn has(&self, collective: Collective) -> bool {
         self.points.iter().any(|point| point.collective == collective)
     }
@@ -154,13 +159,12 @@ impl Tuning {
 
     /// Puts what was measured for a shape in the place of what was known for it and these collectives under these settings.
     pub fn put(&mut self, mut measured: Measured) {
-        let key = |of: &Measured| (of.nodes, of.ranks_per_node, of.provider.clone(), of.set.clone());
-        let known: Vec<_> = self.shapes.extract_if(.., |known| key(known) == key(&measured)).collect();
+        let known: Vec<_> = self.shapes.extract_if(.., |known| known.key() == measured.key()).collect();
         let mut others: Vec<_> = known.into_iter().flat_map(|known| known.points).collect();
         others.retain(|other| measured.points.iter().all(|point| point.collective != other.collective));
         measured.points.append(&mut others);
         self.shapes.push(measured);
-        self.shapes.sort_by_key(key);
+        self.shapes.sort_by(|one, other| one.key().cmp(&other.key()));
     }
 
     /// The contents as text, which [`parse`](Self::parse) reads.

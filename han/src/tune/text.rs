@@ -70,7 +70,17 @@ pub(super) fn parse(text: &str) -> Result<Tuning, String> {
         return Err(at(text, &version.span(), &why));
     }
     let Body { machine, shape, .. } = toml::from_str(text).map_err(wrong)?;
-    let shapes = shape.into_iter().map(|shape| shape.check(text)).collect::<Result<_, _>>()?;
+    let spans: Vec<_> = shape.iter().map(|shape| shape.nodes.span()).collect();
+    let shapes: Vec<_> = shape.into_iter().map(|shape| shape.check(text)).collect::<Result<_, _>>()?;
+    for (place, shape) in shapes.iter().enumerate() {
+        let before = || shapes[..place].iter().filter(|before| before.key() == shape.key());
+        let twice = |of: &Collective| shape.has(*of) && before().any(|before| before.has(*of));
+        if let Some(of) = Collective::ALL.into_iter().find(twice) {
+            let Measured { nodes, ranks_per_node, .. } = shape;
+            let why = format!("{} of {nodes} x {ranks_per_node} over {} stands here twice", of.name(), shape.way());
+            return Err(at(text, &spans[place], &why));
+        }
+    }
     Ok(Tuning { machine, shapes })
 }
 
@@ -231,6 +241,19 @@ allreduce = [
             let error = Tuning::parse(&TEXT.replacen(from, to, 1)).unwrap_err();
             assert!(error.contains(expected), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_there_twice_is_refused() {
+        let (head, shape) = TEXT.split_at(TEXT.find("[[shape]]").unwrap());
+        let twice = |other: &str| Tuning::parse(&format!("{head}{shape}{other}"));
+        let error = twice(shape).unwrap_err();
+        assert!(error.starts_with("line 18: bcast of 2 x ") && error.contains("stands here twice"), "{error}");
+        // One by one the collectives of a shape may come, and other jobs' shapes.
+        let other = shape.replace("allreduce =", "reduce =").replace("bcast =", "barrier =");
+        let tuning = twice(&other).unwrap();
+        assert_eq!(Tuning::parse(&tuning.to_text()).unwrap(), tuning);
+        assert_eq!(twice(&shape.replace("nodes = 2", "nodes = 3")).unwrap().shapes.len(), 2);
     }
 
     proptest! {
