@@ -15,7 +15,7 @@ use shm_core::sys::clock::now_ns;
 
 use super::{Args, HowArgs, Result, bar, file, report};
 use crate::bench::{Memory, filled};
-use crate::output::stdout;
+use crate::output::{ReaderLeft, is_reader_left, stdout};
 
 /// Bounds of the iterations of one measurement.
 const ITERATIONS: std::ops::RangeInclusive<u64> = 4..=50;
@@ -251,10 +251,20 @@ impl<'a> Worker<'a> {
 
     /// The same outcome on all ranks: that of rank 0, which alone writes.
     pub(super) fn all_go_on(&self, outcome: Result<()>) -> Result<()> {
-        let mut failed = [u8::from(outcome.is_err())];
+        const LEFT: u8 = 2;
+        let mut failed = [match &outcome {
+            Ok(()) => 0,
+            Err(error) if is_reader_left(&**error) => LEFT,
+            Err(_) => 1,
+        }];
         self.world.bcast(&mut failed, 0)?;
         outcome?;
-        if failed[0] == 0 { Ok(()) } else { Err("rank 0 cannot go on".into()) }
+        match failed[0] {
+            0 => Ok(()),
+            // That is said by nobody.
+            LEFT => Err(ReaderLeft.into()),
+            _ => Err("rank 0 cannot go on".into()),
+        }
     }
 
     fn as_rank_0_has_it(&self, bytes: &[u8]) -> Result<Vec<u8>> {

@@ -18,7 +18,7 @@ use super::{HowArgs, Result, become_job, flat};
 use crate::bench::stats::{bytes_text, time_text};
 use crate::info::plain_table;
 use crate::model::plot::picture;
-use crate::output::stdout;
+use crate::output::{is_reader_left, stdout};
 
 /// Width and height of one configuration's chart.
 const CHART: (u32, u32) = (300, 240);
@@ -71,11 +71,19 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
         flat::show(&machine, &flat)
     };
     let plotted = || question.svg.map_or(Ok(()), |path| plot(question, path, &found.checks));
-    let printed = if context.world().rank() == 0 { shown().and_then(|()| plotted()) } else { Ok(()) };
-    worker.all_go_on(printed)?;
+    let printed = if context.world().rank() == 0 {
+        let shown = shown();
+        // Drawn also where the reader of the tables has left.
+        plotted().and(shown)
+    } else {
+        Ok(())
+    };
+    let outcome = worker.all_go_on(printed);
     drop(worker);
-    context.finalize()?;
-    Ok(ExitCode::SUCCESS)
+    if outcome.as_ref().map_or_else(|error| is_reader_left(&**error), |()| true) {
+        context.finalize()?;
+    }
+    outcome.map(|()| ExitCode::SUCCESS)
 }
 
 /// How far an estimate is from the measurement, as a part of it.

@@ -381,6 +381,24 @@ fn a_group_chooses_as_it_is_told() {
 }
 
 #[test]
+fn a_reader_that_leaves_takes_nothing_from_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (svg, out) = (path("model.svg"), path("tuning.toml"));
+    let validated = ["model", "bcast", "--validate", "--bytes", "256K", "--ms", "1", "--svg", &svg];
+    let tuned = ["tune", "--ms", "1", "--quick", "--collectives", "bcast", "--min", "4", "--max", "4", "--out", &out];
+    for (words, file, part) in [(&validated[..], &svg, "</svg>"), (&tuned, &out, "bcast = [")] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_han"));
+        let output = command.args(words).stdout(writer).stderr(std::process::Stdio::piped()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{words:?}");
+        assert_eq!(output.status.code(), Some(141), "{words:?}");
+        assert!(fs::read_to_string(file).unwrap().contains(part), "{words:?}");
+    }
+}
+
+#[test]
 fn the_model_is_set_beside_measurements() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("model.svg");
