@@ -90,7 +90,8 @@ impl Nodes {
             return context.noted(outcome);
         }
         let mut lender = mem::take(&mut self.lender);
-        let outcome = lender.lend(call, rank, prepared.plan.scratch_bytes, |pieces| {
+        let scratch_bytes = prepared.plan.scratch_bytes;
+        let work = |pieces: &Pieces| {
             let at_work = Unwinding(self);
             if prepared.is_short && !at_work.0.is_busy() && at_work.0.marks.is_none() {
                 let outcome = short::run(&mut at_work.0.groups, announced, &prepared, pieces, context);
@@ -98,7 +99,8 @@ impl Nodes {
             }
             let ticket = at_work.0.begin(announced, prepared, None, Some(pieces), context)?;
             at_work.0.wait_with(ticket, Some(pieces), context)
-        });
+        };
+        let outcome = call.carried_out(rank, || lender.lend(call, rank, scratch_bytes, work));
         self.lender = lender;
         outcome
     }

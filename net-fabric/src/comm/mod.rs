@@ -154,17 +154,21 @@ impl FabricComm {
         plan: &Plan,
         idle: impl FnMut() -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        // SAFETY: the call's buffers are borrowed until this returns, and then the operation has completed, or the
-        // guard has ended the link, after which the engine uses no memory any more.
-        let ticket = unsafe { self.begin(part_of, call, plan) }?;
+        self.check(call)?;
         let link = Rc::clone(&self.link);
-        let guard = EndUnlessDone { link: &link, is_done: false };
-        let outcome = self.wait(ticket, idle);
-        if let Err(error) = &outcome {
-            link.end(&error.to_string());
-        }
-        guard.disarm();
-        outcome
+        // The guard within sees to it that no message comes any more.
+        call.carried_out(self.rank, || {
+            // SAFETY: the call's buffers are borrowed until this returns, and then the operation has completed, or the
+            // guard has ended the link, after which the engine uses no memory any more.
+            let ticket = unsafe { self.begin(part_of, call, plan) }?;
+            let guard = EndUnlessDone { link: &link, is_done: false };
+            let outcome = self.wait(ticket, idle);
+            if let Err(error) = &outcome {
+                link.end(&error.to_string());
+            }
+            guard.disarm();
+            outcome
+        })
     }
 
     /// Begins `call`, a part of one that was announced, after `plan`; it goes on in [`Link::progress`].
@@ -172,6 +176,7 @@ impl FabricComm {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn start(&mut self, part_of: Announced, call: Call<'static>, plan: &Plan) -> Result<Ticket> {
+        self.check(&call)?;
         // SAFETY: the buffers of a call are valid as long as its lifetime, or until it has completed, as whoever made
         // it by hand has promised.
         let ticket = unsafe { self.begin(part_of, &call, plan) }?;
@@ -315,12 +320,16 @@ impl FabricComm {
         format!("communicator {}: {} ranks, this is rank {}\n", self.id, self.size(), self.rank)
     }
 
+    fn check(&self, call: &Call<'_>) -> Result<()> {
+        call.check(self.rank, self.size()).map_err(|e| Error::InvalidArgument(e.0))
+    }
+
+    /// Begins a call that was checked.
+    ///
     /// # Safety
     /// The call's buffers are what its constructor promises until the operation has completed or the link has ended.
     unsafe fn begin(&mut self, part_of: Announced, call: &Call<'_>, plan: &Plan) -> Result<Ticket> {
-        let (rank, size) = (self.rank, self.size());
-        call.check(rank, size).map_err(|e| Error::InvalidArgument(e.0))?;
-        let bytes = call.bytes();
+        let (rank, bytes) = (self.rank, call.bytes());
         // A rank that is not the root of a reduction has no result, whose place its operand could take.
         let in_place = call.is_in_place() && call.receives(rank) && call.collective != Collective::Bcast;
         let input_bytes = if in_place || call.collective == Collective::Bcast { 0 } else { bytes };

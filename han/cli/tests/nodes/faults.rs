@@ -1,6 +1,6 @@
 //! A cable that is pulled and a rank that dies, in a stream of collectives: every rank gets an error that names one
 //! side, and no process is left.
-#![allow(unsafe_code)] // forks
+#![allow(unsafe_code)] // forks, and looks at the bytes of truth values
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -40,6 +40,24 @@ pub(crate) fn mismatch() -> Result<()> {
     let world = context.world();
     let operator = if world.rank() == 1 { Operator::Max } else { Operator::Sum };
     world.allreduce_in_place(&mut [1_i64; 3], operator)?;
+    world.barrier()?;
+    context.finalize()
+}
+
+/// The role: rank 0 broadcasts bytes where the others expect truth values, and each looks at what it has got.
+pub(crate) fn no_truth(count: usize) -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    if world.rank() == 0 {
+        world.bcast(&mut vec![0xff_u8; count], 0)?;
+    } else {
+        let mut truths = vec![false; count];
+        let outcome = world.bcast(&mut truths, 0);
+        // SAFETY: as many bytes, which any value may have.
+        let bytes = unsafe { std::slice::from_raw_parts(truths.as_ptr().cast::<u8>(), count) };
+        assert!(std::hint::black_box(bytes).iter().all(|byte| *byte < 2), "no value of a bool");
+        outcome?;
+    }
     world.barrier()?;
     context.finalize()
 }
@@ -405,6 +423,16 @@ fn mismatched_calls_show_both_sides() {
         expect_mismatch(&done, ranks);
         assert!(done.stderr.contains("allreduce(count 3, i64, max)"), "{done:#?}");
         assert!(done.stderr.contains("allreduce(count 3, i64, sum)"), "{done:#?}");
+    }
+}
+
+/// What has come over the network before the mismatch was seen must not lie in a `&mut [bool]`.
+#[test]
+fn bytes_of_a_mismatch_do_not_stay_in_truth_values() {
+    // Over the network alone, and in tasks.
+    for (ranks, count) in [("2", "100"), ("2", "1000000"), ("4", "100"), ("4", "1000000")] {
+        let done = ranks::job(&["-n", ranks, "--nodes", "2"], &format!("no-truth {count}")).finish();
+        expect_mismatch(&done, ranks.parse().unwrap());
     }
 }
 

@@ -47,6 +47,7 @@ fn play_a_role() {
         ["leave-child", how] => crate::faults::leave_child(how),
         ["leave-early", rank] => crate::faults::leave_early(rank.parse().unwrap()),
         ["agree", what] => crate::agreement::rank(what),
+        ["no-truth", count] => crate::faults::no_truth(count.parse().unwrap()),
         ["mismatch"] => crate::faults::mismatch(),
         ["register"] => crate::memory::register(),
         _ => panic!("no such role: {role}"),
