@@ -45,6 +45,23 @@ fn cmake_refuses_other_versions() {
     assert!(!configure(&format!("{major}.{}", minor.parse::<u32>().unwrap() + 1)));
 }
 
+/// The imported targets are the components; a project that asks for another must not be told that it is there.
+#[test]
+fn cmake_refuses_components_that_are_not_there() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cmake-components");
+    let configure = |components: &str| {
+        let _ = fs::remove_dir_all(&folder);
+        let mut cmake = Command::new("cmake");
+        cmake.arg("-S").arg(source("tests/cmake")).arg("-B").arg(&folder).arg(format!("-DCOMPONENTS={components}"));
+        cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display()));
+        let done = cmake.output().expect("cmake starts");
+        (done.status.success(), String::from_utf8_lossy(&done.stderr).split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    assert!(configure("han;static").0);
+    let (succeeded, said) = configure("static;mpi");
+    assert!(!succeeded && said.contains("there is no component mpi: components are han and static"), "{said}");
+}
+
 #[test]
 fn every_symbol_has_the_version_of_the_soname() {
     let library = prefix().join("lib/libhan.so");
