@@ -59,7 +59,8 @@ pub(crate) struct Inner {
 }
 
 impl Context {
-    /// Joins the job that a launcher started this process in, or is a world of one rank.
+    /// Joins the job that a launcher started this process in, or is a world of one rank. A process can join a launcher's job
+    /// once, also after [`finalize`](Self::finalize).
     ///
     /// # Errors
     /// A wrong `HAN_` variable, a launcher that cannot be understood, no memory that all ranks of a node can share,

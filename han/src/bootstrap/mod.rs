@@ -12,6 +12,7 @@ mod pmix;
 mod rendezvous;
 
 use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use shm_core::exchange::{Alone, Exchange};
 use shm_core::sys::process;
@@ -43,6 +44,22 @@ pub fn is_rank() -> bool {
         || ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].into_iter().any(|name| env::var_os(name).is_some())
 }
 
+/// This process has joined a launcher's job. A static, because the launcher's connection is the process's, and a second
+/// greeting would end the job.
+static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+
+/// Joins a launcher's job by `join`, unless this process, or the rank that has forked it, has done so before.
+fn once<E: Exchange + 'static>(join: impl FnOnce() -> Result<E>) -> Result<Box<dyn Exchange>> {
+    if HAS_JOINED.load(Ordering::Relaxed) {
+        let why = "this process has joined the launcher's job before, which it can do once, also after it has left: keep its \
+                   context as long as it is needed";
+        return Err(Error::Environment(why.into()));
+    }
+    let joined = join()?;
+    HAS_JOINED.store(true, Ordering::Relaxed);
+    Ok(Box::new(joined))
+}
+
 fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -> Result<Box<dyn Exchange>> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if let Some(address) = set(rendezvous::ADDRESS) {
@@ -51,15 +68,15 @@ fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -
     if let Some(fd) = variable("PMI_FD") {
         let number = |name: &str| parse(name, variable(name).as_deref());
         let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
-        let client = pmi::Client::over_inherited(parse("PMI_FD", Some(&fd))?, rank, size)?;
-        return Ok(Box::new(client.with(patience)));
+        let fd = parse("PMI_FD", Some(&fd))?;
+        return once(|| Ok(pmi::Client::over_inherited(fd, rank, size)?.with(patience)));
     }
     if let Some(address) = variable("PMI_PORT") {
         let id = parse("PMI_ID", variable("PMI_ID").as_deref())?;
-        return Ok(Box::new(pmi::Client::over_tcp(&address, id)?.with(patience)));
+        return once(|| Ok(pmi::Client::over_tcp(&address, id)?.with(patience)));
     }
     if variable("PMIX_NAMESPACE").is_some() {
-        return Ok(Box::new(pmix::Pmix::connect(patience)?));
+        return once(|| pmix::Pmix::connect(patience));
     }
     if let Some(tasks) = variable("SLURM_STEP_NUM_TASKS").filter(|tasks| tasks != "1") {
         // Silently becoming N worlds of one rank would be the worst answer.

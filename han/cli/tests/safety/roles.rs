@@ -69,6 +69,7 @@ fn play_a_role() {
         ["leave"] => end(leave()),
         ["leave-after-a-death"] => end(leave_after_a_death()),
         ["hello"] => end(hello()),
+        ["join-twice"] => end(join_twice()),
         ["no-streams"] => end(no_streams()),
         ["memory"] => end(memory()),
         ["communicators"] => end(communicators()),
@@ -82,6 +83,17 @@ fn play_a_role() {
         ["large"] => end(crate::large::rank()),
         _ => panic!("no such role: {role}"),
     }
+}
+
+/// Joins the job again, while it is in it and when it has left it.
+fn join_twice() -> Result<()> {
+    let context = Context::init()?;
+    let again = Context::init().map(|_| ());
+    context.world().barrier()?;
+    context.finalize()?;
+    let late = Context::init().map(|_| ());
+    assert_eq!(again.as_ref().unwrap_err().to_string(), late.unwrap_err().to_string());
+    again
 }
 
 /// Rank 1 is killed, the last rank leaves as one whose start-up has failed, and rank 0 looks when both have.

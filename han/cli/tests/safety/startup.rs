@@ -43,6 +43,12 @@ fn settings_that_differ_between_ranks_are_refused_with_both_values() {
     refused(job, &["settings differ: rank 0 has chunk_bytes=8192, rank 1 has chunk_bytes=16384: set HAN_SET "]);
 }
 
+/// A second greeting would make the launcher end the job.
+#[test]
+fn a_process_joins_its_job_once() {
+    refused(roles::job(2, "join-twice"), &["this process has joined the launcher's job before", "keep its context"]);
+}
+
 /// What has no effect on one node ends the job there as well, rather than when a communicator is made.
 #[test]
 fn what_ranks_choose_by_is_the_same_on_one_node() {
