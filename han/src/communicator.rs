@@ -297,6 +297,7 @@ impl Communicator {
 
     fn parted(&self, color: Option<u32>, key: i32, purpose: Purpose) -> Result<Option<Self>> {
         let context = &self.context;
+        context.check()?;
         // Else those that were freed with operations under way would pile up in a program that does no more than make others.
         context.progress()?;
         let part = group::split(&mut *self.carrier()?, color, key, purpose, context);

@@ -14,6 +14,7 @@ use crate::carrier::Carrier;
 use crate::communicator::{Communicator, Shared};
 use crate::config::{Config, LogLevel};
 use crate::error::{Error, Result};
+use crate::forked::Process;
 use crate::network::Network;
 use crate::trace::{self, Trace};
 use crate::{Element, bootstrap, group, network, nodes, placing};
@@ -21,7 +22,7 @@ use crate::{Element, bootstrap, group, network, nodes, placing};
 /// This process's place in a job: made once, given back by [`finalize`](Self::finalize).
 ///
 /// A process that ends without finalizing ends the job: its peers' operations fail with an error
-/// that names it.
+/// that names it. A child that a rank forks is no rank: all that it calls fails ([`Error::Forked`]), and it may drop everything.
 #[derive(Debug)]
 #[must_use = "a process that ends without `finalize` ends the whole job with an error"]
 pub struct Context {
@@ -48,6 +49,8 @@ pub(crate) struct Inner {
     busy: RefCell<Vec<Rc<Shared>>>,
     /// No communicator may be used any more.
     finalized: Cell<bool>,
+    /// Who has joined the job; its children have not.
+    process: Process,
     /// The smallest communicator number that this rank has not used.
     pub(crate) next_id: Cell<u32>,
     /// What is recorded for `HAN_TRACE`; not set if nothing is.
@@ -108,6 +111,7 @@ impl Context {
             exchange: RefCell::new(exchange),
             busy: RefCell::default(),
             finalized: Cell::new(false),
+            process: Process::this(),
             next_id: Cell::new(next_id),
             trace: OnceCell::new(),
             meanwhile: OnceCell::new(),
@@ -190,6 +194,7 @@ impl Context {
     /// The slice is no private memory (for instance a stack, or a mapping of a file), or shares its first or
     /// last page with data of other threads; see [`Job::with_registered`].
     pub fn with_registered<T: Element, R>(&self, slice: &mut [T], work: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        self.inner.check_process()?;
         Ok(self.inner.job.with_registered(slice, work)?)
     }
 
@@ -207,6 +212,7 @@ impl Context {
     /// The job has ended with an error before, or the file of `HAN_TRACE` cannot be written; this rank has left the job
     /// all the same.
     pub fn finalize(self) -> Result<()> {
+        self.inner.check_process()?;
         let drained = self.inner.drain();
         let traced = drained.and_then(|()| self.inner.trace().map_or(Ok(None), |trace| self.world.finish(trace)));
         self.inner.job.begin_to_finalize();
@@ -225,7 +231,7 @@ impl Context {
         trouble.map_or(Ok(()), |why| Err(Error::Config(why)))
     }
 
-    /// Ends the job on all ranks, and this process with exit code `code`.
+    /// Ends the job on all ranks, and this process with exit code `code`. In a forked child of a rank it ends the child alone.
     pub fn abort(&self, code: i32, why: &str) -> ! {
         self.announce_abort(code, why);
         std::process::exit(code)
@@ -233,6 +239,9 @@ impl Context {
 
     /// Ends the job on all ranks; this process, whose exit code will be `code`, the caller ends.
     pub fn announce_abort(&self, code: i32, why: &str) {
+        if !self.inner.process.is_this() {
+            return;
+        }
         if let Some(trace) = self.inner.trace() {
             trace.write();
         }
@@ -247,6 +256,9 @@ impl Context {
     /// Ends the job on all ranks because this one cannot go on, though its process may: when this returns, no peer works on
     /// its vectors any more.
     pub fn give_up(&self, why: &str) {
+        if !self.inner.process.is_this() {
+            return;
+        }
         self.inner.job.abort(why);
         self.inner.end_network(why);
     }
@@ -433,9 +445,18 @@ impl Inner {
         }
     }
 
-    /// An error once this rank has finalized.
+    /// An error once this rank has finalized, or in a child that it has forked.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.finalized.get() { Err(Error::Finalized) } else { Ok(()) }
+        if self.finalized.get() {
+            return Err(Error::Finalized);
+        }
+        self.check_process()
+    }
+
+    /// An error in a child that this rank has forked: what it did would be done in its parent's name.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.process.is_this() { Ok(()) } else { Err(Error::Forked) }
     }
 }
 

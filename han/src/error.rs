@@ -24,6 +24,9 @@ pub enum Error {
     /// A communicator was used after its context was finalized.
     #[error("this rank has finalized: no communicator can be used any more")]
     Finalized,
+    /// A forked child used what is its parent's.
+    #[error("this process was forked by a rank, which alone can call han")]
+    Forked,
     /// A communicator was used while it was in use: inside a user's operator, say.
     #[error("communicator {0} is in use already: an operator must not call collectives on the communicator it serves")]
     InUse(u32),

@@ -25,6 +25,7 @@ mod context;
 mod error;
 pub mod files;
 pub mod foreseen;
+mod forked;
 mod group;
 pub mod machine;
 mod misspelled;

@@ -28,6 +28,7 @@ impl RawRequest {
     /// # Errors
     /// The job has ended.
     pub fn test(&mut self) -> Result<bool> {
+        self.context.check_process()?;
         self.context.progress()?;
         let mut carrier = self.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(0))?;
         let tested = carrier.test(self.ticket, &self.context);
@@ -55,6 +56,7 @@ impl RawRequest {
     /// # Errors
     /// The job has ended.
     pub fn wait(&mut self) -> Result<()> {
+        self.context.check_process()?;
         let mut carrier = self.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(0))?;
         let Some(trace) = self.context.trace() else { return carrier.wait(self.ticket, &self.context) };
         let open = trace.begin(Lane::Calls, What::named("wait"));

@@ -92,6 +92,7 @@ fn code_of(error: &han::Error) -> Code {
         han::Error::Config(_) => Code::Config,
         han::Error::Bootstrap(_) | han::Error::Node(Node::Startup(_)) => Code::Bootstrap,
         han::Error::InUse(_) => Code::Thread,
+        han::Error::Forked => Code::NotInitialized,
         han::Error::Node(Node::InvalidArgument(_)) | han::Error::Network(Net::InvalidArgument(_) | Net::Nested) => {
             Code::Arg
         }

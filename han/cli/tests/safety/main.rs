@@ -7,6 +7,7 @@
 mod copies;
 mod death;
 mod every;
+mod forks;
 #[allow(dead_code)] // shared with the tests of `han run`, which use all of it
 #[path = "../run/harness.rs"]
 mod harness;

@@ -70,6 +70,7 @@ fn play_a_role() {
         ["leave-after-a-death"] => end(leave_after_a_death()),
         ["hello"] => end(hello()),
         ["join-twice"] => end(join_twice()),
+        ["fork"] => end(crate::forks::rank()),
         ["no-streams"] => end(no_streams()),
         ["memory"] => end(memory()),
         ["communicators"] => end(communicators()),

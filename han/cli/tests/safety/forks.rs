@@ -1,0 +1,49 @@
+//! A child of a rank has a copy of all that the rank has, and must not act in its name.
+#![allow(unsafe_code)] // forks
+
+use han::{Context, Error, Operator, Result};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+use crate::{finish, roles};
+
+/// The role: a child tries everything, and the ranks go on as if it were not there.
+pub(crate) fn rank() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world().clone();
+    let begun = world.iallreduce(vec![1_u64; 5], Operator::Sum)?;
+    let mut vector = vec![1_u64; 5000];
+    // SAFETY: this test has one thread that matters, and the child calls what a child may call.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            let refused = |what: &str, outcome: Result<()>| match outcome {
+                Err(Error::Forked) => {}
+                other => {
+                    eprintln!("the child's {what}: {other:?}");
+                    std::process::abort();
+                }
+            };
+            refused("barrier", world.barrier());
+            refused("ibarrier", world.ibarrier().map(drop));
+            refused("dup", world.dup().map(drop));
+            refused("alloc", world.alloc::<u8>(5000).map(drop));
+            refused("registered", context.with_registered(&mut vector, |_| ()));
+            refused("wait", begun.wait().map(drop));
+            context.announce_abort(1, "the child says so");
+            context.give_up("the child says so");
+            refused("finalize", context.finalize());
+            std::process::exit(0);
+        }
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+        }
+    }
+    assert_eq!(begun.wait()?, [world.size() as u64; 5]);
+    world.barrier()?;
+    context.finalize()
+}
+
+#[test]
+fn a_forked_child_is_no_rank() {
+    finish(roles::job(2, "fork")).expect(0, &[]);
+}
