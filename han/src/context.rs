@@ -169,7 +169,8 @@ impl Context {
     /// No such rank, no memory that all ranks of a group on one node can share, or the job has ended.
     pub fn communicator(&self, exchange: &mut dyn Exchange) -> Result<Communicator> {
         self.inner.check()?;
-        self.inner.progress()?;
+        // A failure is found again in the exchange, for which the others must not wait in vain.
+        let _ = self.inner.progress();
         if let Some(number) = (0..exchange.size()).map(|rank| exchange.number(rank)).find(|&n| n >= self.world.size()) {
             let why = format!("rank {number} is not in this world of {} ranks", self.world.size());
             return Err(Error::Node(shm_core::Error::InvalidArgument(why)));
