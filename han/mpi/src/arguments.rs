@@ -14,7 +14,9 @@ use crate::abi::{Flavour, Word};
 use crate::datatype::Layout;
 use crate::operator::Applied;
 use crate::packed::{self, Packed};
+use crate::padded::Padded;
 use crate::process::{Ours, Process};
+use crate::real::SUCCESS;
 use crate::rules::Why;
 
 /// A call, and what must live until it has completed.
@@ -29,9 +31,27 @@ pub(crate) enum Kept {
     /// An operator's.
     Operator {
         _applied: Box<Applied>,
+        padded: Option<Padded>,
     },
     /// A broadcast of elements with gaps.
     Packed(Packed),
+    /// A reduction of pairs with padding.
+    Padded(Padded),
+}
+
+impl Kept {
+    /// What is left to do when the call has completed; gives the MPI's code, of which nobody has heard if it is an error.
+    #[inline]
+    pub(crate) fn finish(&self) -> c_int {
+        match self {
+            Self::Packed(packed) => packed.finish(),
+            Self::Padded(padded) | Self::Operator { padded: Some(padded), .. } => {
+                padded.finish();
+                SUCCESS
+            }
+            Self::Nothing | Self::Operator { padded: None, .. } => SUCCESS,
+        }
+    }
 }
 
 /// How much a call is about.
@@ -140,17 +160,17 @@ pub(crate) fn reduce(process: &Process, ours: &Ours, vectors: Vectors, root: c_i
     let reduction = Reduction::new(process, vectors)?;
     let Reduction { count, datatype, .. } = reduction;
     if root == ours.communicator.rank() {
-        let (send, recv) = (reduction.input(process, vectors)?, vectors.recv);
+        let Results { send, recv, padded } = reduction.results(process, vectors)?;
         // SAFETY: the MPI caller vouches for `count` elements at both buffers, and leaves them alone until the operation
-        // is complete; `input` has seen that they do not overlap.
-        return Ok(reduction.prepared(|op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }));
+        // is complete; `input` has seen that they do not overlap. A copy of the results is kept as long.
+        return Ok(reduction.prepared(padded, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }));
     }
     if vectors.send.is_null() || vectors.send.addr() == process.abi.in_place {
         return Err(Why::Arguments);
     }
     let (send, recv) = (vectors.send, ptr::null_mut());
     // SAFETY: as above for `send`; off the root there is no `recv`.
-    Ok(reduction.prepared(|op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }))
+    Ok(reduction.prepared(None, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }))
 }
 
 /// `MPI_Allreduce`'s arguments as a call.
@@ -158,9 +178,9 @@ pub(crate) fn reduce(process: &Process, ours: &Ours, vectors: Vectors, root: c_i
 pub(crate) fn allreduce(process: &Process, vectors: Vectors) -> Result<Prepared, Why> {
     let reduction = Reduction::new(process, vectors)?;
     let Reduction { count, datatype, .. } = reduction;
-    let (send, recv) = (reduction.input(process, vectors)?, vectors.recv);
+    let Results { send, recv, padded } = reduction.results(process, vectors)?;
     // SAFETY: as in `reduce` at the root.
-    Ok(reduction.prepared(|op| unsafe { Call::allreduce_raw(send, recv, count, datatype, op) }))
+    Ok(reduction.prepared(padded, |op| unsafe { Call::allreduce_raw(send, recv, count, datatype, op) }))
 }
 
 /// What is reduced, and how.
@@ -169,6 +189,15 @@ struct Reduction {
     datatype: Datatype,
     op: Op,
     applied: Option<Box<Applied>>,
+}
+
+/// Buffers of a rank that gets results.
+struct Results {
+    /// Null for in place.
+    send: *const u8,
+    recv: *mut u8,
+    /// What `recv` is in, unless it is the program's.
+    padded: Option<Padded>,
 }
 
 impl Reduction {
@@ -209,9 +238,24 @@ impl Reduction {
 
     /// The call that `build` makes with the operator.
     #[inline]
-    fn prepared(self, build: impl FnOnce(Op) -> Call<'static>) -> Prepared {
-        let kept = self.applied.map_or(Kept::Nothing, |applied| Kept::Operator { _applied: applied });
+    fn prepared(self, padded: Option<Padded>, build: impl FnOnce(Op) -> Call<'static>) -> Prepared {
+        let kept = match (self.applied, padded) {
+            (Some(applied), padded) => Kept::Operator { _applied: applied, padded },
+            (None, Some(padded)) => Kept::Padded(padded),
+            (None, None) => Kept::Nothing,
+        };
         Prepared { call: build(self.op), kept }
+    }
+
+    /// Where a rank that gets a result has its input and wants its results.
+    #[inline]
+    fn results(&self, process: &Process, vectors: Vectors) -> Result<Results, Why> {
+        let (send, recv) = (self.input(process, vectors)?, vectors.recv);
+        let Some(mut padded) = Padded::new(self.datatype, self.count, recv) else {
+            return Ok(Results { send, recv, padded: None });
+        };
+        let send = if send.is_null() { recv.cast_const() } else { send };
+        Ok(Results { send, recv: padded.address(), padded: Some(padded) })
     }
 
     /// Where the input of a rank that gets a result is: null for in place, as [`Call`] has it.

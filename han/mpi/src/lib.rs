@@ -31,6 +31,7 @@ mod nonblocking;
 mod older;
 mod operator;
 mod packed;
+mod padded;
 mod pending;
 mod persistent;
 mod presence;

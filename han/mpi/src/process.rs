@@ -7,7 +7,7 @@ use std::rc::Rc;
 use han::{Call, Communicator, Context};
 
 use crate::abi::{Abi, Word};
-use crate::arguments::{Kept, Prepared, Volume};
+use crate::arguments::{Prepared, Volume};
 use crate::communicator::{Communicators, LastHandler};
 use crate::completion;
 use crate::datatype::Datatypes;
@@ -111,13 +111,12 @@ impl Process {
         self.progress.wait_begins();
         let outcome =
             if gate::is_multiple() { self.run_beside_others(ours, call) } else { ours.communicator.run(&call) };
-        match (outcome, kept) {
-            (Ok(()), Kept::Packed(packed)) => match packed.finish() {
+        match outcome {
+            Ok(()) => match kept.finish() {
                 SUCCESS => SUCCESS,
                 code => self.hand(ours, code),
             },
-            (Ok(()), _) => SUCCESS,
-            (Err(error), _) => self.raise(ours, &error),
+            Err(error) => self.raise(ours, &error),
         }
     }
 

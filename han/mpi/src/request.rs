@@ -272,10 +272,9 @@ impl Requests {
             let complete = self.pending.borrow_mut().take_complete(&mut place);
             let Some((pending, tested)) = complete else { break };
             let Pending { kept, ours, receive, collective, bytes, since, awaited, .. } = pending;
-            let cause = match (tested, kept) {
-                (Ok(()), Kept::Packed(packed)) => Cause::of(packed.finish()),
-                (Ok(()), _) => None,
-                (Err(error), _) => {
+            let cause = match tested {
+                Ok(()) => Cause::of(kept.finish()),
+                Err(error) => {
                     process.errors.tell(&error);
                     Some(Cause::Han(error))
                 }

@@ -49,6 +49,16 @@ fn operators_of_the_program_reduce_its_structures() {
     }
 }
 
+#[test]
+fn what_a_program_keeps_in_the_padding_of_pairs_stays() {
+    let program = compile("padding.c", &[]);
+    for ranks in [2, 3] {
+        let report = Run::of(&program, ranks).with("HAN_MPI_REPORT", "1").passes();
+        // But for the operator of the program's own where calls return at once.
+        assert_eq!(report.line("allreduce").taken, 4 * (3 * 3 + 2) * ranks as u64, "{}", report.text);
+    }
+}
+
 /// In the program, or behind this library, where the program's call comes to this library first.
 #[test]
 fn a_tool_sees_every_call_wherever_it_stands() {
