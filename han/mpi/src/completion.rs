@@ -16,7 +16,7 @@ use crate::deputy;
 use crate::export::export;
 use crate::failed::Tested;
 use crate::gate;
-use crate::real::{SUCCESS, StatusRoom, handle_at, theirs};
+use crate::real::{SUCCESS, StatusRoom, handle_at, put_handle, theirs};
 use crate::request;
 
 type Request = *mut Word;
@@ -337,10 +337,18 @@ export! {
 
     fn MPI_Request_free, PMPI_Request_free(request: Request) {
         if !request.is_null() && (request::any() || request::any_persistent()) {
-            gate::inside(|process| {
+            let is_kept = gate::inside(|process| {
                 // SAFETY: the caller says that it is a request.
-                process.requests.forget(unsafe { handle_at(request, process.abi.flavour) });
+                let is_kept = process.requests.forget(unsafe { handle_at(request, process.abi.flavour) });
+                if is_kept {
+                    // SAFETY: the request was read from there.
+                    unsafe { put_handle(request, process.abi.flavour, process.abi.request_null) };
+                }
+                is_kept
             });
+            if is_kept == Some(true) {
+                return SUCCESS;
+            }
         }
         let real = theirs!(c"PMPI_Request_free", unsafe extern "C-unwind" fn(Request) -> c_int);
         // SAFETY: as above.

@@ -54,6 +54,8 @@ pub(crate) struct Receive {
     pub(crate) tag: c_int,
     /// Handle and tag stay with a persistent request.
     pub(crate) is_persistent: bool,
+    /// The handle, if the program has freed it: the MPI keeps the receive until it is complete.
+    pub(crate) freed: Option<Word>,
 }
 
 impl Pending {

@@ -260,6 +260,21 @@ pub(crate) unsafe fn handle_at(place: *const Word, flavour: Flavour) -> Word {
     unsafe { place.read() }
 }
 
+/// Puts a handle into the program's memory.
+///
+/// # Safety
+/// There is one at `place`.
+#[allow(clippy::cast_possible_truncation)] // A handle of that interface has 32 bits.
+pub(crate) unsafe fn put_handle(place: *mut Word, flavour: Flavour, handle: Word) {
+    if flavour == Flavour::Mpich {
+        // SAFETY: as in `handle_at`.
+        unsafe { place.cast::<u32>().write(handle as u32) };
+    } else {
+        // SAFETY: as the caller vouches.
+        unsafe { place.write(handle) };
+    }
+}
+
 /// The library's function of this name and type, if it has it, looked up when it is first needed. Programs call what an
 /// older library lacks, too: they see it here, and take the library for a newer one.
 macro_rules! perhaps {

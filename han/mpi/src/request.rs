@@ -27,7 +27,7 @@ use crate::failed::{Cause, Failed};
 use crate::gate;
 use crate::pending::{Awaited, Pending, Queues, Receive};
 use crate::process::{Ours, Process};
-use crate::real::{SUCCESS, handle_at, real, theirs};
+use crate::real::{SUCCESS, StatusRoom, handle_at, real, theirs};
 use crate::rules::Why;
 use han::Collective;
 
@@ -73,6 +73,8 @@ pub(crate) struct Requests {
     /// A duplicate of `MPI_COMM_SELF` that returns errors.
     pub(crate) silent: Word,
     byte: Word,
+    /// `MPI_REQUEST_NULL`.
+    null: Word,
     flavour: Flavour,
     /// Tags that were used and are free again, and the first that was never used.
     free_tags: RefCell<Vec<c_int>>,
@@ -121,6 +123,7 @@ impl Requests {
                 persistent: RefCell::default(),
                 silent,
                 byte: abi.byte,
+                null: abi.request_null,
                 flavour: abi.flavour,
                 free_tags: RefCell::default(),
                 next_tag: Cell::new(0),
@@ -148,7 +151,7 @@ impl Requests {
         // SAFETY: the MPI library has stored a handle there.
         let handle = unsafe { handle_at(request, self.flavour) };
         let communicator = ours.communicator.clone();
-        let receive = Receive { handle, tag, is_persistent: false };
+        let receive = Receive { handle, tag, is_persistent: false, freed: None };
         self.start(process, collective, ours, &communicator, prepared, receive)
     }
 
@@ -213,7 +216,7 @@ impl Requests {
     pub(crate) fn start_again(&self, process: &Process, handle: Word) -> c_int {
         let Some(persistent) = self.persistent.borrow().get(&handle).map(Rc::clone) else { return SUCCESS };
         let Persistent { collective, ours, communicator, prepare, tag } = &*persistent;
-        let receive = Receive { handle, tag: *tag, is_persistent: true };
+        let receive = Receive { handle, tag: *tag, is_persistent: true, freed: None };
         match prepare(process, ours) {
             Ok(prepared) => self.start(process, *collective, Rc::clone(ours), communicator, prepared, receive),
             Err(_) => {
@@ -243,18 +246,21 @@ impl Requests {
         awaited
     }
 
-    /// Forgets the handle of a request that the program frees.
-    pub(crate) fn forget(&self, handle: Word) {
+    /// Forgets the handle of a request that the program frees. True if its collective is under way: the receive is freed when
+    /// that is complete, as MPICH 4.0 forgets a receive that is freed before, and the message would wait for ever for it.
+    pub(crate) fn forget(&self, handle: Word) -> bool {
         self.take_failed(handle);
         let persistent = self.persistent.borrow_mut().remove(&handle);
         let mut pending = self.pending.borrow_mut();
         if let Some(pending) = pending.all().find(|pending| pending.receive.handle == handle) {
             // It is completed all the same, and its tag is free then.
-            pending.receive.handle = NOBODYS;
-            pending.receive.is_persistent = false;
-        } else if let Some(persistent) = persistent {
+            pending.receive = Receive { handle: NOBODYS, is_persistent: false, freed: Some(handle), ..pending.receive };
+            return true;
+        }
+        if let Some(persistent) = persistent {
             self.free_tags.borrow_mut().push(persistent.tag);
         }
+        false
     }
 
     /// Goes on with every operation and calls nothing of the MPI: which are complete, [`advance`](Self::advance) finds.
@@ -312,12 +318,29 @@ impl Requests {
     }
 
     /// Sends the message that completes a request.
-    fn complete(&self, Receive { tag, is_persistent, .. }: Receive) {
+    fn complete(&self, Receive { tag, is_persistent, freed, .. }: Receive) {
         let send = theirs!(c"PMPI_Send", Isend);
         // SAFETY: no bytes are sent, to a receive of this rank that is there already, so this waits for nobody.
         unsafe { send(ptr::null(), 0, self.byte, 0, tag, self.silent) };
+        if let Some(handle) = freed {
+            self.free(handle);
+        }
         if !is_persistent {
             self.free_tags.borrow_mut().push(tag);
+        }
+    }
+
+    /// Frees a receive whose message has been sent.
+    fn free(&self, mut handle: Word) {
+        let wait = theirs!(c"PMPI_Wait", unsafe extern "C-unwind" fn(*mut Word, *mut c_void) -> c_int);
+        let mut status = StatusRoom::new();
+        // SAFETY: the handle is a receive's, which nobody else has, and there is room for its status.
+        unsafe { wait(&raw mut handle, status.place()) };
+        // SAFETY: the library has left a handle there.
+        if unsafe { handle_at(&raw const handle, self.flavour) } != self.null {
+            let free = theirs!(c"PMPI_Request_free", unsafe extern "C-unwind" fn(*mut Word) -> c_int);
+            // SAFETY: a persistent receive is there until it is freed.
+            unsafe { free(&raw mut handle) };
         }
     }
 

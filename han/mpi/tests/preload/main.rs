@@ -107,6 +107,11 @@ fn many_collectives_under_way_cost_what_they_cost_alone() {
 }
 
 #[test]
+fn requests_may_be_freed_while_their_collectives_are_under_way() {
+    Run::of(&compile("early.c", &[]), 3).passes();
+}
+
+#[test]
 fn a_refused_send_leaves_no_receive_behind() {
     Run::of(&compile("refused.c", &[]), 2).passes();
 }
