@@ -26,30 +26,40 @@ pub(crate) struct Prepared {
 }
 
 /// What a call needs besides the program's buffers.
-pub(crate) enum Kept {
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// What its operator needs, if the MPI applies that.
+    applied: Option<Box<Applied>>,
+    pub(crate) copied: Copied,
+}
+
+/// A vector that the call has in place of the program's.
+#[derive(Default)]
+pub(crate) enum Copied {
+    #[default]
     Nothing,
-    /// An operator's.
-    Operator {
-        _applied: Box<Applied>,
-        padded: Option<Padded>,
-    },
-    /// A broadcast of elements with gaps.
+    /// The elements of a broadcast, which have gaps.
     Packed(Packed),
-    /// A reduction of pairs with padding.
+    /// The results of a reduction of pairs with padding.
     Padded(Padded),
 }
 
 impl Kept {
+    /// Whether the operator is one that the program may free.
+    pub(crate) fn is_applied(&self) -> bool {
+        self.applied.is_some()
+    }
+
     /// What is left to do when the call has completed; gives the MPI's code, of which nobody has heard if it is an error.
     #[inline]
     pub(crate) fn finish(&self) -> c_int {
-        match self {
-            Self::Packed(packed) => packed.finish(),
-            Self::Padded(padded) | Self::Operator { padded: Some(padded), .. } => {
+        match &self.copied {
+            Copied::Nothing => SUCCESS,
+            Copied::Packed(packed) => packed.finish(),
+            Copied::Padded(padded) => {
                 padded.finish();
                 SUCCESS
             }
-            Self::Nothing | Self::Operator { padded: None, .. } => SUCCESS,
         }
     }
 }
@@ -93,7 +103,7 @@ impl Vectors {
 
 impl Prepared {
     pub(crate) fn barrier() -> Self {
-        Self { call: Call::barrier(), kept: Kept::Nothing }
+        Self { call: Call::barrier(), kept: Kept::default() }
     }
 }
 
@@ -142,7 +152,7 @@ pub(crate) fn bcast(
         let mut packed = Packed::new(buffer, count, layout.size, datatype, process.requests.silent, is_root);
         // SAFETY: the copy has that many bytes, and is kept until the call has completed.
         let call = unsafe { Call::bcast_raw(packed.address(), bytes, Datatype::Byte, root) };
-        return Ok(Prepared { call, kept: Kept::Packed(packed) });
+        return Ok(Prepared { call, kept: Kept { applied: None, copied: Copied::Packed(packed) } });
     }
     if buffer.is_null() {
         return Err(Why::Arguments);
@@ -150,7 +160,7 @@ pub(crate) fn bcast(
     // SAFETY: the MPI caller vouches for `count` elements at `buffer`, and leaves them alone until the operation is
     // complete.
     let call = unsafe { Call::bcast_raw(buffer, bytes, Datatype::Byte, root) };
-    Ok(Prepared { call, kept: Kept::Nothing })
+    Ok(Prepared { call, kept: Kept::default() })
 }
 
 /// `MPI_Reduce`'s arguments as a call.
@@ -160,17 +170,17 @@ pub(crate) fn reduce(process: &Process, ours: &Ours, vectors: Vectors, root: c_i
     let reduction = Reduction::new(process, vectors)?;
     let Reduction { count, datatype, .. } = reduction;
     if root == ours.communicator.rank() {
-        let Results { send, recv, padded } = reduction.results(process, vectors)?;
+        let Results { send, recv, copied } = reduction.results(process, vectors)?;
         // SAFETY: the MPI caller vouches for `count` elements at both buffers, and leaves them alone until the operation
         // is complete; `input` has seen that they do not overlap. A copy of the results is kept as long.
-        return Ok(reduction.prepared(padded, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }));
+        return Ok(reduction.prepared(copied, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }));
     }
     if vectors.send.is_null() || vectors.send.addr() == process.abi.in_place {
         return Err(Why::Arguments);
     }
     let (send, recv) = (vectors.send, ptr::null_mut());
     // SAFETY: as above for `send`; off the root there is no `recv`.
-    Ok(reduction.prepared(None, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }))
+    Ok(reduction.prepared(Copied::Nothing, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }))
 }
 
 /// `MPI_Allreduce`'s arguments as a call.
@@ -178,9 +188,9 @@ pub(crate) fn reduce(process: &Process, ours: &Ours, vectors: Vectors, root: c_i
 pub(crate) fn allreduce(process: &Process, vectors: Vectors) -> Result<Prepared, Why> {
     let reduction = Reduction::new(process, vectors)?;
     let Reduction { count, datatype, .. } = reduction;
-    let Results { send, recv, padded } = reduction.results(process, vectors)?;
+    let Results { send, recv, copied } = reduction.results(process, vectors)?;
     // SAFETY: as in `reduce` at the root.
-    Ok(reduction.prepared(padded, |op| unsafe { Call::allreduce_raw(send, recv, count, datatype, op) }))
+    Ok(reduction.prepared(copied, |op| unsafe { Call::allreduce_raw(send, recv, count, datatype, op) }))
 }
 
 /// What is reduced, and how.
@@ -197,7 +207,7 @@ struct Results {
     send: *const u8,
     recv: *mut u8,
     /// What `recv` is in, unless it is the program's.
-    padded: Option<Padded>,
+    copied: Copied,
 }
 
 impl Reduction {
@@ -238,13 +248,8 @@ impl Reduction {
 
     /// The call that `build` makes with the operator.
     #[inline]
-    fn prepared(self, padded: Option<Padded>, build: impl FnOnce(Op) -> Call<'static>) -> Prepared {
-        let kept = match (self.applied, padded) {
-            (Some(applied), padded) => Kept::Operator { _applied: applied, padded },
-            (None, Some(padded)) => Kept::Padded(padded),
-            (None, None) => Kept::Nothing,
-        };
-        Prepared { call: build(self.op), kept }
+    fn prepared(self, copied: Copied, build: impl FnOnce(Op) -> Call<'static>) -> Prepared {
+        Prepared { call: build(self.op), kept: Kept { applied: self.applied, copied } }
     }
 
     /// Where a rank that gets a result has its input and wants its results.
@@ -252,10 +257,10 @@ impl Reduction {
     fn results(&self, process: &Process, vectors: Vectors) -> Result<Results, Why> {
         let (send, recv) = (self.input(process, vectors)?, vectors.recv);
         let Some(mut padded) = Padded::new(self.datatype, self.count, recv) else {
-            return Ok(Results { send, recv, padded: None });
+            return Ok(Results { send, recv, copied: Copied::Nothing });
         };
         let send = if send.is_null() { recv.cast_const() } else { send };
-        Ok(Results { send, recv: padded.address(), padded: Some(padded) })
+        Ok(Results { send, recv: padded.address(), copied: Copied::Padded(padded) })
     }
 
     /// Where the input of a rank that gets a result is: null for in place, as [`Call`] has it.

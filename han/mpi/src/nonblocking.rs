@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Word;
-use crate::arguments::{self, Kept, Prepared, Vectors, Volume};
+use crate::arguments::{self, Prepared, Vectors, Volume};
 use crate::export::export;
 use crate::gate;
 use crate::older::{at_once, call};
@@ -40,7 +40,7 @@ fn begin(
 
 /// An error if the call needs an operator that the program may free before it is carried out.
 pub(crate) fn allow_later(prepared: &Prepared) -> Result<(), Why> {
-    if matches!(prepared.kept, Kept::Operator { .. }) { Err(Why::Operator) } else { Ok(()) }
+    if prepared.kept.is_applied() { Err(Why::Operator) } else { Ok(()) }
 }
 
 export! {

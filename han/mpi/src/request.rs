@@ -21,7 +21,7 @@ use std::time::Instant;
 use han::Communicator;
 
 use crate::abi::{Abi, Flavour, Word};
-use crate::arguments::{Kept, Prepared};
+use crate::arguments::{Copied, Prepared};
 use crate::deputy;
 use crate::failed::{Cause, Failed};
 use crate::gate;
@@ -167,7 +167,7 @@ impl Requests {
     ) -> c_int {
         let (since, bytes) = (Instant::now(), prepared.call.bytes());
         let Prepared { call, mut kept } = prepared;
-        if let Kept::Packed(packed) = &mut kept {
+        if let Copied::Packed(packed) = &mut kept.copied {
             // The program may free the datatype as soon as the operation is under way.
             packed.outlive();
         }
