@@ -58,6 +58,7 @@ pub mod pieces;
 mod say;
 mod signature;
 mod slices;
+mod unfinished;
 mod user;
 
 pub use call::{Call, CallError, Collective, Purpose};
