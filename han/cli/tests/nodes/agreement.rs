@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use han::{Communicator, Context, Operator, Result};
 
-use crate::faults::expect_mismatch;
+use crate::mismatch::expect_mismatch;
 use crate::ranks;
 
 /// The role of a rank of four on two nodes.

@@ -10,6 +10,7 @@ mod faults;
 #[path = "../run/harness.rs"]
 mod harness;
 mod memory;
+mod mismatch;
 mod model;
 mod placement;
 mod ranks;

@@ -42,13 +42,13 @@ fn play_a_role() {
         ["staggered"] => crate::faults::staggered(),
         ["late-behind", folder, first] => crate::faults::late_behind(folder.as_ref(), first),
         ["differ", rank, count, own, others] => {
-            crate::faults::differ(rank.parse().unwrap(), count.parse().unwrap(), own, others)
+            crate::mismatch::differ(rank.parse().unwrap(), count.parse().unwrap(), own, others)
         }
         ["leave-child", how] => crate::faults::leave_child(how),
-        ["leave-early", rank] => crate::faults::leave_early(rank.parse().unwrap()),
+        ["leave-early", rank] => crate::mismatch::leave_early(rank.parse().unwrap()),
         ["agree", what] => crate::agreement::rank(what),
-        ["no-truth", count] => crate::faults::no_truth(count.parse().unwrap()),
-        ["mismatch"] => crate::faults::mismatch(),
+        ["no-truth", count] => crate::mismatch::no_truth(count.parse().unwrap()),
+        ["mismatch"] => crate::mismatch::mismatch(),
         ["register"] => crate::memory::register(),
         _ => panic!("no such role: {role}"),
     };
