@@ -1,8 +1,7 @@
 //! The door through which every exported function enters: one call at a time, and no way out by
 //! unwinding.
 //!
-//! C has no value that could own a [`Process`], so it lives in a static here:
-//! with the table for `fork` of `shm-core` the only state of the project that belongs to the whole process. `Context` and `Communicator` are
+//! C has no value that could own a [`Process`], so it lives in a static here. `Context` and `Communicator` are
 //! neither `Send` nor `Sync`; what makes them usable from C's threads all the same is that the phase
 //! below is a lock that is only ever tried:
 //!

@@ -50,14 +50,15 @@ static HAS_JOINED: AtomicBool = AtomicBool::new(false);
 
 /// Joins a launcher's job by `join`, unless this process, or the rank that has forked it, has done so before.
 fn once<E: Exchange + 'static>(join: impl FnOnce() -> Result<E>) -> Result<Box<dyn Exchange>> {
-    if HAS_JOINED.load(Ordering::Relaxed) {
+    // Nothing else is handed over by it: of two threads one is refused.
+    if HAS_JOINED.swap(true, Ordering::Relaxed) {
         let why = "this process has joined the launcher's job before, which it can do once, also after it has left: keep its \
                    context as long as it is needed";
         return Err(Error::Environment(why.into()));
     }
-    let joined = join()?;
-    HAS_JOINED.store(true, Ordering::Relaxed);
-    Ok(Box::new(joined))
+    let joined = join();
+    HAS_JOINED.store(joined.is_ok(), Ordering::Relaxed);
+    Ok(Box::new(joined?))
 }
 
 fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -> Result<Box<dyn Exchange>> {
