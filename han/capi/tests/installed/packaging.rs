@@ -6,13 +6,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Configures and builds the project of `tests/cmake` with these further definitions.
-fn build(name: &str, prefix: &Path, definitions: &[&str]) -> PathBuf {
+/// CMake at the project of `tests/cmake`, to be built in a folder of this name, with these further definitions.
+fn configuring(name: &str, prefix: &Path, definitions: &[&str]) -> (PathBuf, Command) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
     let mut cmake = Command::new("cmake");
     cmake.arg("-S").arg(source("tests/cmake")).arg("-B").arg(&folder);
-    succeed(cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())).args(definitions));
+    cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())).args(definitions);
+    (folder, cmake)
+}
+
+/// Configures and builds that project.
+fn build(name: &str, prefix: &Path, definitions: &[&str]) -> PathBuf {
+    let (folder, mut cmake) = configuring(name, prefix, definitions);
+    succeed(&mut cmake);
     succeed(Command::new("cmake").arg("--build").arg(&folder));
     folder
 }
@@ -31,35 +38,28 @@ fn cmake_finds_both_libraries_and_the_module() {
 /// Another version is asked for than the installed one: CMake must say so, instead of taking it.
 #[test]
 fn cmake_refuses_other_versions() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cmake-versions");
-    let configure = |version: &str| {
-        let _ = fs::remove_dir_all(&folder);
-        let mut cmake = Command::new("cmake");
-        cmake.arg("-S").arg(source("tests/cmake")).arg("-B").arg(&folder).arg(format!("-DVERSION={version}"));
-        cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display()));
+    let takes = |version: &str| {
+        let (_, mut cmake) = configuring("cmake-versions", prefix(), &[&format!("-DVERSION={version}")]);
         cmake.output().expect("cmake starts").status.success()
     };
     let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
-    assert!(configure(&format!("{major}.{minor}")));
-    assert!(!configure("99.0"));
-    assert!(!configure(&format!("{major}.{}", minor.parse::<u32>().unwrap() + 1)));
+    assert!(takes(&format!("{major}.{minor}")));
+    assert!(!takes("99.0"));
+    assert!(!takes(&format!("{major}.{}", minor.parse::<u32>().unwrap() + 1)));
 }
 
 /// The imported targets are the components; a project that asks for another must not be told that it is there.
 #[test]
 fn cmake_refuses_components_that_are_not_there() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cmake-components");
-    let configure = |components: &str| {
-        let _ = fs::remove_dir_all(&folder);
-        let mut cmake = Command::new("cmake");
-        cmake.arg("-S").arg(source("tests/cmake")).arg("-B").arg(&folder).arg(format!("-DCOMPONENTS={components}"));
-        cmake.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display()));
-        let done = cmake.output().expect("cmake starts");
-        (done.status.success(), String::from_utf8_lossy(&done.stderr).split_whitespace().collect::<Vec<_>>().join(" "))
+    let asked_for = |components: &str| {
+        let (_, mut cmake) = configuring("cmake-components", prefix(), &[&format!("-DCOMPONENTS={components}")]);
+        cmake.output().expect("cmake starts")
     };
-    assert!(configure("han;static").0);
-    let (succeeded, said) = configure("static;mpi");
-    assert!(!succeeded && said.contains("there is no component mpi: components are han and static"), "{said}");
+    assert!(asked_for("han;static").status.success());
+    let refused = asked_for("static;mpi");
+    let said = String::from_utf8_lossy(&refused.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(!refused.status.success());
+    assert!(said.contains("there is no component mpi: components are han and static"), "{said}");
 }
 
 #[test]
