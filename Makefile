@@ -330,12 +330,13 @@ check-spack: dist ## the steps of the Spack recipe, on that archive
 	rm -rf $(DIST)/spack && mkdir -p $(DIST)/spack
 	env -u CARGO_TARGET_DIR $(NO_NETWORK) python3 han/packaging/spack/by_hand.py $(ARCHIVE) $(DIST)/spack
 
-PUBLIC_CRATES := reduce-kernels shm-core han-libfabric-sys net-fabric han-pmix-client han-collectives han-charts han-cli
+MANIFESTS = $(filter-out target/%,$(wildcard */Cargo.toml */*/Cargo.toml */*/*/Cargo.toml))
+PUBLIC_CRATES = $(shell grep -L '^publish = false' $(MANIFESTS))
 
 .PHONY: check-package
 check-package: deps ## every public crate as crates.io would get it: packed, unpacked, built
 	for crate in $(PUBLIC_CRATES); do \
-	    [ "$$($(CARGO) package --list --allow-dirty -p $$crate | grep -c '^LICENSE-')" -eq 2 ] || { \
+	    [ "$$($(CARGO) package --list --allow-dirty --manifest-path $$crate | grep -c '^LICENSE-')" -eq 2 ] || { \
 	        echo "make check-package: $$crate lacks the texts of its licences" >&2; exit 1; }; \
 	done
 	$(CARGO) publish --workspace --dry-run
