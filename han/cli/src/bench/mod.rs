@@ -171,7 +171,8 @@ fn measure_overlap(args: &Args, context: &Context) -> Result<()> {
         all.extend(rows);
         // A picture gets all that was asked for, whoever reads the tables.
         if args.svg.is_none() {
-            stop_together(context.world(), std::mem::replace(&mut printed, Ok(())))?;
+            stop_together(context.world(), printed)?;
+            printed = Ok(());
         }
     }
     args.svg.as_ref().filter(|_| is_first).map_or(Ok(()), |path| overlap::draw(path, &all))?;

@@ -18,7 +18,7 @@ const HAN: &str = env!("CARGO_BIN_EXE_han");
 
 /// The binary under test, with a configuration of its own.
 fn han() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_han"));
+    let mut command = Command::new(HAN);
     command.stdin(Stdio::null()).env_remove("HAN_SET");
     command
 }
