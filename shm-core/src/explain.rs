@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::{
-    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, Shares, Terms,
+    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, SPREAD_RANKS, Shares,
+    Terms,
 };
 use crate::copy::{Method, Methods, stores};
 use crate::error::Result;
@@ -157,7 +158,7 @@ impl Circumstances {
             }
             Form::Joint => {
                 lent = true;
-                points.extend(self.jointly(question));
+                points.extend(self.jointly(&terms, question));
                 if collective == Collective::Bcast {
                     points.push(past_caches(&terms, form, question, lent));
                 }
@@ -237,11 +238,15 @@ impl Circumstances {
     }
 
     /// How ranks work on each other's vectors at once.
-    fn jointly(&self, question: Question) -> [Point; 2] {
+    fn jointly(&self, terms: &Terms, question: Question) -> [Point; 2] {
         let (parts, why) = match question.collective {
             Collective::Reduce => (
                 "every rank reduces one, the root a longer one",
                 "the root has its results where they belong, the others copy theirs there",
+            ),
+            Collective::Bcast if is_spread(terms, question) => (
+                "every rank has one copied, and hands it on through its cells",
+                "the kernel lets many ranks copy from one only in turn",
             ),
             Collective::Bcast => (
                 "the root writes one to all, who read the rest",
@@ -319,6 +324,11 @@ fn chunks(cut: Cut, bytes: usize) -> Point {
     Point::new("chunks", format!("{number} of {} bytes", cut.chunk_bytes), because, "chunk_bytes")
 }
 
+/// True if ranks that work jointly hand on parts of a bcast.
+fn is_spread(terms: &Terms, question: Question) -> bool {
+    question.collective == Collective::Bcast && !question.mapped && terms.ranks >= SPREAD_RANKS
+}
+
 /// Who reduces in the form `slice` if all ranks' vectors are as in `question`.
 fn shares(terms: &Terms, question: Question, lent: bool) -> Shares {
     let Question { collective, bytes, mapped, in_place, .. } = question;
@@ -368,7 +378,11 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
         Form::Chain => collective == Collective::Allreduce,
         _ => collective == Collective::Bcast,
     };
-    if collective == Collective::Bcast && lent && !question.mapped {
+    if collective == Collective::Bcast
+        && lent
+        && !question.mapped
+        && !(form == Form::Joint && is_spread(terms, question))
+    {
         return Point::new(what, "the kernel's", "it copies", "");
     }
     if shares_in_place(terms, form, question, lent) {

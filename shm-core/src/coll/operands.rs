@@ -164,8 +164,13 @@ impl Operands {
     /// True if the vectors of all ranks are meant to be mapped by all; known once all have told. All ranks say the same,
     /// also one that has found no room for a mapping.
     pub(crate) fn all_are_mapped(&self, ring: &Ring) -> bool {
-        let peers_are = |&peer: &usize| self.of(peer).is_some_and(|reached| reached.is_for_mapping);
-        self.own_are_mapped && ring.peers().iter().all(peers_are)
+        (0..ring.size()).all(|rank| self.are_mapped(ring, rank))
+    }
+
+    /// True if the vectors of `rank` are, which has told.
+    pub(crate) fn are_mapped(&self, ring: &Ring, rank: usize) -> bool {
+        let is_for_mapping = || self.of(rank).is_some_and(|reached| reached.is_for_mapping);
+        if rank == ring.rank() { self.own_are_mapped } else { is_for_mapping() }
     }
 
     /// True if a rank whose vectors are reached receives where it sends; known once all have told.

@@ -91,11 +91,6 @@ impl<'a> Pipelined<'a> {
         Self { call, chunks, operands, next: 0, span: None, copied_bytes: 0, seen: 0 }
     }
 
-    /// True if the vector went through cells: all ranks say the same when they have completed.
-    pub(crate) fn went_through_cells(&self) -> bool {
-        !self.operands.own_are_reached() && self.operands.send(self.call.root).is_none()
-    }
-
     /// The root's part where the others copy from its buffer.
     fn lend(&mut self, ring: &mut Ring) -> Result<Poll> {
         let span = self.first_span(ring);

@@ -35,6 +35,12 @@ impl Chunks {
         Self::of(call.bytes(), cut.chunk_bytes, uncut_bytes(call))
     }
 
+    /// Chunks of a bcast in which each rank has a slice of `slice_bytes`, but in the last one.
+    pub(crate) fn of_slices(ring: &mut Ring, total_bytes: usize, slice_bytes: usize) -> Self {
+        ring.mark();
+        Self::of(total_bytes, slice_bytes * ring.size(), 1)
+    }
+
     fn of(total_bytes: usize, most_bytes: usize, element_bytes: usize) -> Self {
         let chunk_bytes = whole_elements(most_bytes, element_bytes);
         Self { total_bytes, chunk_bytes, unit_bytes: LINE.next_multiple_of(element_bytes) }

@@ -1,15 +1,17 @@
 //! Bcast, reduce and allreduce by all ranks at once in each other's own vectors (SOLO, dissertation, section 5.2.2,
 //! without its barriers): the root of a bcast writes a part into the others' vectors while they read the rest; of a
 //! reduction each rank reduces its part and writes the result to where it is wanted. Vectors are mapped, or else the
-//! kernel copies. Two steps, whatever the length: where the vectors are, and that others' are not needed any more.
+//! kernel copies. Two steps, whatever the length: where the vectors are, and that others' are not needed any more. A bcast to many
+//! by the kernel has more in between (`spread`).
 #![allow(unsafe_code)] // works on user buffers, peers' among them
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::coll::operands::Operands;
 use crate::coll::sm::apart::is_users;
 use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
+use crate::coll::sm::spread::{SPREAD_RANKS, Spread};
 use crate::coll::sm::trials::{Kind, Times, Took, times};
 use crate::coll::sm::{PIECE_BYTES, copy_of};
 use crate::coll::{Poll, Progress, wait_for};
@@ -20,10 +22,12 @@ use crate::ring::{Ring, Span};
 use crate::segment::layout::PAGE;
 use reduce_kernels::{Call, Collective, Op};
 
-/// What is reduced at a time: of mapped vectors what the first cache holds, of others what the second one does, all
-/// peers' parts together, as each call of the kernel costs a microsecond.
+/// What is reduced at a time of mapped vectors: the first cache holds it.
 const MAPPED_STEP_BYTES: usize = 8 << 10;
-const KERNEL_STEP_BYTES: usize = 256 << 10;
+/// The same of those that the kernel copies, all peers' parts together: the second cache holds it, and of each it is so much,
+/// where that can be, that it is worth the microsecond of a call.
+const KERNEL_STEP_BYTES: RangeInclusive<usize> = 256 << 10..=1 << 20;
+const CALL_BYTES: usize = 32 << 10;
 /// Shorter vectors of two ranks, which the kernel copies, go to who receives whole: to write results back as well
 /// would be another call of the kernel.
 const WHOLE_BYTES: usize = 48 << 10;
@@ -34,10 +38,13 @@ const UNTOLD: &str = "in this form all ranks tell where their vectors are";
 pub(crate) struct Joint<'a> {
     call: Call<'a>,
     operands: Operands,
-    /// The step at which ranks tell where their vectors are, and the one at which they have done with all others'.
+    /// The step at which ranks tell where their vectors are.
     news: Span,
-    done: Span,
     told: bool,
+    /// A bcast whose readers hand on what the kernel copies.
+    spread: Option<Spread>,
+    /// The step at which ranks tell that they have done with all others' vectors, once it is taken.
+    done: Option<Span>,
     /// What this rank has yet to do, once it knows where the peers' vectors are.
     part: Option<Range<usize>>,
     /// Who receives reduces everything itself.
@@ -57,8 +64,9 @@ impl<'a> Joint<'a> {
             call,
             operands,
             news: ring.take(0),
-            done: ring.take(0),
             told: false,
+            spread: None,
+            done: None,
             part: None,
             whole: false,
             finished: false,
@@ -110,7 +118,7 @@ impl<'a> Joint<'a> {
         let piece = part.start..part.start + bytes;
         match self.call.op.clone() {
             None if ring.rank() == self.call.root => self.write(ring, piece)?,
-            None => self.read(ring, piece)?,
+            None => Self::read(&self.call, &self.operands, ring, piece)?,
             Some(op) => self.reduce(ring, &op, piece)?,
         }
         self.part = Some(part.start + bytes..part.end);
@@ -137,12 +145,19 @@ impl<'a> Joint<'a> {
         Ok(())
     }
 
+    /// True if the readers hand on what the kernel copies. Each then needs all others, who had better do nothing else.
+    fn is_spread(&self, ring: &Ring) -> bool {
+        let Self { call, operands, .. } = self;
+        let is_by_kernel = || operands.all_stay() && !operands.are_mapped(ring, call.root);
+        call.collective == Collective::Bcast && ring.size() >= SPREAD_RANKS && is_by_kernel()
+    }
+
     /// Copies `piece` of the root's vector to this rank's.
-    fn read(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
+    fn read(call: &Call<'_>, operands: &Operands, ring: &Ring, piece: Range<usize>) -> Result<()> {
         let _at_work = ring.reach_out()?;
-        let copy = copy_of(ring, self.call.bytes(), copy);
-        let to = self.call.recv.wrapping_add(piece.start);
-        match self.operands.send(self.call.root) {
+        let copy = copy_of(ring, call.bytes(), copy);
+        let to = call.recv.wrapping_add(piece.start);
+        match operands.send(call.root) {
             // SAFETY: the root has told where its vector is, with as many bytes (same signature), and keeps it as it is until
             // it has seen this rank's second flag; of this rank's vector nobody else writes `piece`.
             Some(Access::Mapped(from)) => unsafe { copy(to, from.wrapping_add(piece.start), piece.len()) },
@@ -169,7 +184,7 @@ impl<'a> Joint<'a> {
         let written = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.recv(peer))).count();
         let step = match fetched + written {
             0 => MAPPED_STEP_BYTES,
-            _ => (KERNEL_STEP_BYTES / fetched.max(1)).next_multiple_of(PAGE),
+            _ => kernel_step(fetched.max(1)),
         };
         let step = whole_elements(step, uncut_bytes(&self.call));
         for at in piece.clone().step_by(step) {
@@ -185,43 +200,37 @@ impl<'a> Joint<'a> {
         let is_users = is_users(&self.call);
         let rank = ring.rank();
         let stride = bytes.next_multiple_of(LINE);
-        // Its first place is for the result, where this rank does not receive it and cannot write it in place.
-        let room = ring.room((fetched + 1) * stride);
+        // A place for each rank, behind one for the result, where this rank does not receive it and cannot write it in place.
+        let room = ring.room(if fetched == 0 { stride } else { (ring.size() + 1) * stride });
         let own = self.call.send.wrapping_add(at);
         let receives = self.call.receives(rank);
         let recv = self.call.recv.wrapping_add(at);
         // The first vector that is copied stands where the result will, so that the caches hold one less. A user's operator
         // would have it moved out of the way again.
         let in_result = receives && !self.call.is_in_place() && !is_users;
-        let place = |copied: usize| match copied {
-            0 if in_result => recv,
-            _ => room.wrapping_add((copied + usize::from(!in_result)) * stride),
-        };
-        let mut copied = 0;
-        for peer in (0..ring.size()).filter(|&peer| peer != rank) {
+        let first = (0..ring.size()).find(|&peer| peer != rank && self.is_copied(self.operands.send(peer)));
+        let place =
+            |peer: usize| if in_result && first == Some(peer) { recv } else { room.wrapping_add((peer + 1) * stride) };
+        // Ranks that begin at the same time begin with different ones: the kernel keeps those apart that copy from the same one.
+        for &peer in ring.peers() {
             // There is room; the peer keeps its vector until it has seen this rank's second flag, and this rank alone writes
             // this part of its own results, and reads none of its own elements there.
             match self.operands.send(peer) {
                 // SAFETY: as above.
-                Some(Access::Kernel(send)) => unsafe { ring.job().reach().read(send, at, place(copied), bytes) }?,
+                Some(Access::Kernel(send)) => unsafe { ring.job().reach().read(send, at, place(peer), bytes) }?,
                 // SAFETY: as above.
-                Some(Access::Mapped(send)) if is_users => unsafe { copy(place(copied), send.wrapping_add(at), bytes) },
-                Some(Access::Mapped(_)) | None => continue,
+                Some(Access::Mapped(send)) if is_users => unsafe { copy(place(peer), send.wrapping_add(at), bytes) },
+                Some(Access::Mapped(_)) | None => {}
             }
-            copied += 1;
         }
         if self.whole && fetched == ring.peers().len() && at + bytes == self.call.bytes() {
             // Nothing but copies is read from here on, and nobody else's results are written.
             self.tell_done(ring)?;
         }
-        let mut copied = 0;
         let sources = ring.sources(|_, peer| match self.operands.send(peer) {
             _ if peer == rank => own,
             Some(Access::Mapped(send)) if !is_users => send.wrapping_add(at).cast_const(),
-            Some(Access::Kernel(_) | Access::Mapped(_)) => {
-                copied += 1;
-                place(copied - 1).cast_const()
-            }
+            Some(Access::Kernel(_) | Access::Mapped(_)) => place(peer).cast_const(),
             None => unreachable!("{UNTOLD}"),
         });
         let result = match self.operands.mapped_recv(self.call.root) {
@@ -257,27 +266,34 @@ impl<'a> Joint<'a> {
 
     /// Tells that this rank works on nobody's vectors any more; false if the ring has no room for that yet.
     fn tell_done(&mut self, ring: &mut Ring) -> Result<bool> {
-        if !self.finished && ring.may_write(self.done)? {
+        let done = *self.done.get_or_insert_with(|| ring.take(0));
+        if !self.finished && ring.may_write(done)? {
             if let Some((_, took)) = self.ends {
-                took.tell(ring, self.done);
+                took.tell(ring, done);
             }
-            ring.publish(self.done);
+            ring.publish(done);
             self.finished = true;
         }
         Ok(self.finished)
     }
 
     /// Ends the operation, and a trial with it, by what all ranks have told.
-    fn end(&self, ring: &mut Ring) -> Poll {
+    fn end(&self, ring: &mut Ring, done: Span) -> Poll {
         if let Some((kind, own)) = self.ends {
             let bytes = ring.trials().timed_bytes(kind);
-            let of = |rank| if rank == ring.rank() { own } else { Took::of(ring, rank, self.done) };
+            let of = |rank| if rank == ring.rank() { own } else { Took::of(ring, rank, done) };
             let times = if self.operands.all_stay() { times(bytes, (0..ring.size()).map(of)) } else { Times::Wandered };
             ring.trials().judge(kind, times);
         }
         ring.leave();
         Poll::Ready(())
     }
+}
+
+/// What is reduced at a time where the kernel copies `vectors`.
+fn kernel_step(vectors: usize) -> usize {
+    let (least, most) = KERNEL_STEP_BYTES.into_inner();
+    ((vectors * CALL_BYTES).clamp(least, most) / vectors).next_multiple_of(PAGE)
 }
 
 /// The end of the first `part` of `of` equal parts of `bytes`, which are whole elements. It is whole lines or pages from the
@@ -306,8 +322,15 @@ impl Progress for Joint<'_> {
             self.operands.learn_all(ring, self.news)?;
             ring.all_have_reached(self.news.step());
             self.whole = self.goes_whole(ring);
-            self.part = Some(self.own_part(ring));
             self.next = 0;
+            let is_spread = self.is_spread(ring);
+            self.spread = is_spread.then(|| Spread::new(ring, self.call.bytes()));
+            self.part = Some(if is_spread { 0..0 } else { self.own_part(ring) });
+        }
+        if let Some(spread) = &mut self.spread {
+            let (call, operands) = (&self.call, &self.operands);
+            wait_for!(spread.is_complete(ring, call, |ring, slice| Self::read(call, operands, ring, slice))?);
+            self.spread = None;
         }
         while let Some(part) = self.part.clone().filter(|part| !part.is_empty()) {
             if !self.work(ring, part)? {
@@ -315,24 +338,31 @@ impl Progress for Joint<'_> {
             }
         }
         wait_for!(self.tell_done(ring)?);
+        let Some(done) = self.done else { unreachable!("just told") };
         let is_alone = self.call.collective == Collective::Bcast && !self.operands.all_stay();
         if is_alone && ring.rank() != self.call.root {
             // Nobody but this rank has worked on its vector.
-            return Ok(self.end(ring));
+            return Ok(self.end(ring, done));
         }
         // Who has seen all second flags has all that it receives, and nobody works on its vectors any more.
-        wait_for!(ring.published_by_all(self.done, &mut self.next)?);
-        Ok(self.end(ring))
+        wait_for!(ring.published_by_all(done, &mut self.next)?);
+        Ok(self.end(ring, done))
     }
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {
-        ring.peers().get(self.next).copied()
+        let next = self.spread.as_ref().map_or(self.next, Spread::next);
+        ring.peers().get(next).copied()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_copies_what_is_worth_a_call_and_what_the_second_cache_holds() {
+        assert_eq!([1, 3, 7, 15, 255].map(kernel_step).map(|bytes| bytes >> 10), [256, 88, 40, 32, 8]);
+    }
 
     #[test]
     fn parts_begin_where_others_end_and_at_lines() {

@@ -11,6 +11,7 @@
 //! | `ring` | cells | a chunk as many as ranks | each rank adds to the sums of the one before it, a slice after the other |
 //! | `chain` | cells | 1 a chunk | the ranks of a core hand a sum on, the root adds up those of all cores |
 //! | `joint` | none | 2 | each rank does its part in all ranks' own vectors |
+//! | `joint` of bcasts by the kernel to many | cells | 2, and 1 a chunk | each has a part copied from the root, all read it from there |
 
 mod apart;
 mod barrier;
@@ -30,6 +31,7 @@ mod relay;
 mod rounds;
 mod slice;
 mod sliced;
+mod spread;
 mod table;
 mod tree;
 mod trials;
@@ -48,7 +50,7 @@ pub(crate) use family::{Families, Family};
 pub use form::Form;
 use reduce_kernels::{Call, Collective};
 pub(crate) use slice::{News, Shares};
-use table::JOINT_BCAST_RANKS;
+pub(crate) use spread::SPREAD_RANKS;
 pub(crate) use table::{CROWD, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
 pub(crate) use trials::Trials;
 use trials::{Kind, Stay, Turn, Way};
@@ -127,19 +129,9 @@ pub(crate) struct Timed<'a> {
 }
 
 impl Timed<'_> {
-    /// True if the operation has shown that to work jointly on such vectors takes several times as long: that many ranks
-    /// would have the kernel copy from one. All ranks say the same.
-    fn would_be_slow(&self, ring: &Ring) -> bool {
-        let goes_through_cells = matches!(&self.operation, Operation::CellBcast(bcast) if bcast.went_through_cells());
-        goes_through_cells && ring.size() > JOINT_BCAST_RANKS
-    }
-
     fn poll(&mut self, ring: &mut Ring) -> Result<Poll> {
         let poll = self.operation.poll(ring)?;
         if poll.is_ready() {
-            if self.would_be_slow(ring) && ring.trials().puts_off(self.kind) {
-                return Ok(poll);
-            }
             let stay = if !self.stays {
                 Stay::WANDERED
             } else if ring.cell_pages() != self.cell_pages {

@@ -28,9 +28,6 @@ pub(crate) const SHORT_SLICES_BYTES: usize = 16 * KIB;
 /// each rank. Of 24 ranks on 2 cores both took as long.
 pub(crate) const CROWD: usize = 33;
 
-/// A bcast of more ranks, whose vector only the kernel would copy, is tried jointly when many operations have gone otherwise.
-pub(crate) const JOINT_BCAST_RANKS: usize = 3;
-
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 const NEVER: usize = usize::MAX;
@@ -51,8 +48,7 @@ pub(crate) struct Row {
     pub(crate) reducers: Reducers,
     /// A message has so many chunks, within the bounds above.
     pub(crate) chunks: usize,
-    /// To work jointly probably pays from this length on, where no trial has told yet. A bcast's readers keep each other
-    /// from the root's pages, while the kernel copies them.
+    /// To work jointly probably pays from this length on, where no trial has told yet.
     pub(crate) joint_from: usize,
 }
 
@@ -87,20 +83,20 @@ const ROWS: [Row; 18] = [
     //                              lent_from  slices_from chains_from reducers          chunks  joint_from
     row(Bcast,     2..=2,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             16,     32 * KIB),
     row(Bcast,     3..=4,   Own,    4 * KIB,   NEVER,      NEVER,      Each,             16,     NEVER),
-    row(Bcast,     5..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             2,      NEVER),
+    row(Bcast,     5..=256, Own,    4 * KIB,   NEVER,      NEVER,      Each,             2,      32 * MIB),
     row(Bcast,     2..=3,   Shared, 64 * KIB,  NEVER,      NEVER,      Each,             16,     NEVER),
     row(Bcast,     4..=4,   Shared, 256 * KIB, NEVER,      NEVER,      Each,             16,     NEVER),
     row(Bcast,     5..=256, Shared, 512 * KIB, NEVER,      NEVER,      Each,             16,     NEVER),
     row(Reduce,    2..=2,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, 2,      32 * KIB),
-    row(Reduce,    3..=3,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, 2,      256 * KIB),
-    row(Reduce,    4..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             2,      256 * KIB),
-    row(Reduce,    5..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             2,      2 * MIB),
+    row(Reduce,    3..=3,   Own,    4 * KIB,   32 * KIB,   NEVER,      RootThroughCells, 2,      128 * KIB),
+    row(Reduce,    4..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             2,      128 * KIB),
+    row(Reduce,    5..=256, Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             2,      512 * KIB),
     row(Reduce,    2..=4,   Shared, 128 * KIB, 256 * KIB,  4 * MIB,    RootThroughCells, 2,      NEVER),
     row(Reduce,    5..=5,   Shared, 128 * KIB, 128 * KIB,  4 * MIB,    RootThroughCells, 2,      NEVER),
     row(Reduce,    6..=256, Shared, 128 * KIB, 128 * KIB,  256 * KIB,  RootThroughCells, 2,      NEVER),
     row(Allreduce, 2..=2,   Either, 4 * KIB,   64 * KIB,   NEVER,      Everybody,        2,      32 * KIB),
-    row(Allreduce, 3..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             2,      256 * KIB),
-    row(Allreduce, 5..=256, Own,    8 * KIB,   8 * KIB,    NEVER,      Each,             2,      2 * MIB),
+    row(Allreduce, 3..=4,   Own,    4 * KIB,   8 * KIB,    NEVER,      Each,             2,      128 * KIB),
+    row(Allreduce, 5..=256, Own,    8 * KIB,   8 * KIB,    NEVER,      Each,             2,      4 * MIB),
     row(Allreduce, 3..=4,   Shared, 16 * KIB,  32 * KIB,   2 * MIB,    Each,             2,      NEVER),
     row(Allreduce, 5..=256, Shared, 32 * KIB,  32 * KIB,   512 * KIB,  Each,             2,      NEVER),
 ];

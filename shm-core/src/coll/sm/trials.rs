@@ -156,8 +156,6 @@ struct Trial {
     joint: bool,
     /// A trial has told something.
     is_judged: bool,
-    /// The first trial was put off.
-    is_put_off: bool,
     /// The last trial has.
     has_told: bool,
     /// Operations until the next trial.
@@ -179,7 +177,6 @@ impl Trials {
         let trial = |kind: usize| Trial {
             joint: likely(COLLECTIVES[kind / LENGTHS], 1 << (kind % LENGTHS + 12)),
             is_judged: false,
-            is_put_off: false,
             has_told: false,
             pause: 1,
             last_pause: FIRST_PAUSE,
@@ -238,18 +235,6 @@ impl Trials {
             (trial.timed, trial.gone, trial.has_told) = (0, 0, false);
             trial.rest(2, LAST_PAUSE);
         }
-    }
-
-    /// Puts the first trial of `kind` off, whose first operation has shown that to work jointly would probably take several times as
-    /// long; false if that operation is another one.
-    pub(crate) fn puts_off(&mut self, kind: Kind) -> bool {
-        let trial = &mut self.0[kind.0];
-        let is_first = trial.timed == 0 && trial.gone == 0 && !trial.is_judged && !trial.is_put_off;
-        if is_first {
-            (trial.joint, trial.is_put_off) = (false, true);
-            trial.pause = LAST_PAUSE * MOST_TIMES_SLOWER;
-        }
-        is_first
     }
 
     /// Bytes of the operations that were timed in the trial of `kind` that ends: all ranks know the same.

@@ -148,7 +148,7 @@ fn ranks_who_reach_all_of_each_other_may_work_jointly() {
 }
 
 #[test]
-fn long_vectors_probably_go_jointly_unless_many_read_one() {
+fn long_vectors_probably_go_jointly() {
     let from = |ranks, collective| {
         let terms = terms(ranks, true, |_| {});
         (12..30).map(|power| 1 << power).find(|&bytes| terms.likely_joint(collective, bytes))
@@ -156,8 +156,11 @@ fn long_vectors_probably_go_jointly_unless_many_read_one() {
     for collective in [Bcast, Reduce, Allreduce] {
         assert_eq!(from(2, collective), Some(32 << 10));
     }
-    assert_eq!((from(3, Bcast), from(3, Reduce), from(4, Allreduce)), (None, Some(256 << 10), Some(256 << 10)));
-    assert_eq!((from(5, Bcast), from(16, Reduce), from(16, Allreduce)), (None, Some(2 << 20), Some(2 << 20)));
+    assert_eq!((from(3, Bcast), from(3, Reduce), from(4, Allreduce)), (None, Some(128 << 10), Some(128 << 10)));
+    assert_eq!(
+        (from(5, Bcast), from(16, Reduce), from(16, Allreduce)),
+        (Some(32 << 20), Some(512 << 10), Some(4 << 20))
+    );
 }
 
 #[test]

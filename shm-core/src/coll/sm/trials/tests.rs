@@ -153,34 +153,6 @@ fn trials_of_what_takes_many_times_as_long_are_rare() {
 }
 
 #[test]
-fn what_cannot_pay_is_tried_late() {
-    let mut trials = Trials::new(|_, _| true);
-    let longest = LAST_PAUSE * MOST_TIMES_SLOWER;
-    assert_eq!(trials.turn(Bcast, BYTES), Turn::Goes(Way::Jointly));
-    let Turn::Timed(Way::Otherwise, kind) = trials.turn(Bcast, BYTES) else { panic!("a trial") };
-    assert!(trials.puts_off(kind));
-    for _ in 0..longest {
-        assert_eq!(trials.turn(Bcast, BYTES), Turn::Goes(Way::Otherwise));
-    }
-    let mut turns = String::new();
-    while let Turn::Timed(way, kind) = trials.turn(Bcast, BYTES) {
-        turns.push(if way == Way::Jointly { 'J' } else { 'O' });
-        assert!(!trials.puts_off(kind), "once is enough");
-        let stay = Stay { came_ns: 1, left_ns: if way == Way::Jointly { 2 } else { 9 } };
-        trials.went(kind, BYTES, stay, true);
-    }
-    assert_eq!(turns, "OOOOOOJJJJJJ");
-    // What was measured counts from then on.
-    let Turn::Ends(kind, took) = trials.turn(Bcast, BYTES) else { panic!("the end of a trial") };
-    trials.judge(kind, times([BYTES; ALL_TIMED], [took].into_iter()));
-    let ways = play(&mut [Trials(trials.0.clone()), Trials(trials.0.clone())], 200, BYTES, [1000, 8000]);
-    assert!(ways.starts_with("jjjjjjjjOOOOOOJJJJJJEj") && !ways.contains('o'), "{ways}");
-    assert!(!trials.puts_off(kind));
-    // Another length has not been put off.
-    assert_eq!(trials.turn(Bcast, 2 * BYTES), Turn::Goes(Way::Jointly));
-}
-
-#[test]
 fn a_trial_that_was_disturbed_is_soon_made_good() {
     let mut trials = two();
     play(&mut trials, 100_000, BYTES / 2, [9000, 1000]);
