@@ -10,8 +10,8 @@ use std::ops::RangeInclusive;
 
 use han::Collective;
 
-/// Where an MPI was measured to be faster than han: on 16 cores of an Intel Xeon, by the ranks' own vectors, which nobody writes
-/// between calls (`benches/baselines`, `docs/never-worse.md`).
+/// Where an MPI was measured to be faster than han: on 16 cores of an Intel Xeon, in one run of two, and in both where vectors are
+/// written between calls (`benches/baselines`, `docs/never-worse.md`).
 const MEASURED: &[&str] = &[
     "reduce:ranks=9..:bytes=262144..:nodes=one:cores=own:mpi=intel",
     "allreduce:ranks=9..:bytes=1048576..:nodes=one:cores=own:mpi=intel",
