@@ -2,6 +2,7 @@
 //! whoever is to blame.
 
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use net_fabric::algorithm::{Algorithm, Collective, Tree};
@@ -320,11 +321,26 @@ fn aborts_and_early_leavers_end_the_job_for_all() {
 
 #[test]
 fn a_rank_that_is_killed_is_named_by_all_in_every_algorithm() {
-    let mut random = Random(77);
+    const THREADS: usize = 8;
     let size = 7;
     let chunked = Case { count: 64, chunk_bytes: 16, ..ALLREDUCE };
+    let cases = crate::exact::everything(size, chunked);
+    // Most of this is time that is waited out.
+    let cases = &cases;
+    let failed: usize = thread::scope(|scope| {
+        let share = |first| cases.iter().skip(first).step_by(THREADS).copied();
+        let threads: Vec<_> =
+            (0..THREADS).map(|first| scope.spawn(move || killed_in(size, share(first), first as u64))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(failed > 100, "most ranks need the one that is killed, but only {failed} have failed");
+}
+
+/// Kills a rank of `size` in each of `cases`, on several transports; ranks that have failed.
+fn killed_in(size: usize, cases: impl Iterator<Item = Case>, seed: u64) -> usize {
+    let mut random = Random(77 + seed);
     let mut failed = 0;
-    for case in crate::exact::everything(size, chunked) {
+    for case in cases {
         for (synchronous, brittle) in [(false, false), (true, false), (false, true)] {
             let options = Options { synchronous, disorder: Some(random.0), ..Options::default() };
             let mut world = World::new(Mortal::world(size, options, brittle), patient());
@@ -350,7 +366,7 @@ fn a_rank_that_is_killed_is_named_by_all_in_every_algorithm() {
             }
         }
     }
-    assert!(failed > 100, "most ranks need the one that is killed, but only {failed} have failed");
+    failed
 }
 
 /// Sends bytes that no engine has sealed.
