@@ -4,9 +4,12 @@
 #![allow(clippy::unwrap_used)] // in a test a panic is the report
 #![allow(unsafe_code)] // begins operations on vectors that are borrowed for longer than the compiler can see
 
-use std::env;
+use std::path::PathBuf;
 use std::process::{Command, exit};
 use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use han::{Call, Communicator, Context, Datatype, Op, Operator, Result, SharedVec, UserOperator};
 
@@ -45,22 +48,26 @@ const OFFSET: usize = 3;
 static ONE: Mutex<()> = Mutex::new(());
 
 fn run(method: &str) {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_, copies) = METHODS.iter().find(|(name, _)| *name == method).unwrap();
     for (form, &size) in FORMS.iter().flat_map(|(form, sizes)| sizes.iter().map(move |size| (form, size))) {
-        let settings = format!("{copies},{form}");
-        let output = Command::new(env!("CARGO_BIN_EXE_han"))
-            .args(["run", "-n", &size.to_string(), "--timeout", "1000", "--"])
-            .arg(env::current_exe().unwrap())
-            .args(["play_a_rank", "--exact", "--ignored", "--nocapture", "--quiet"])
-            .envs([(ROLE, "1"), ("HAN_SET", &settings)])
-            .output()
-            .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success(), "{size} ranks, HAN_SET={settings}: {}\n{stderr}\n{stdout}", output.status);
-        assert_eq!(stderr.matches("all is exact").count(), size, "{stderr}");
+        play("play_a_rank", size, &format!("{copies},{form}"), "1");
     }
+}
+
+/// Starts `size` ranks that are the test `rank` of this program, with `role` in their environment.
+fn play(rank: &str, size: usize, settings: &str, role: &str) {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = Command::new(env!("CARGO_BIN_EXE_han"))
+        .args(["run", "-n", &size.to_string(), "--timeout", "1000", "--"])
+        .arg(env::current_exe().unwrap())
+        .args([rank, "--exact", "--ignored", "--nocapture", "--quiet"])
+        .envs([(ROLE, role), ("HAN_SET", settings)])
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{size} ranks, HAN_SET={settings}: {}\n{stderr}\n{stdout}", output.status);
+    assert_eq!(stderr.matches("all is exact").count(), size, "{stderr}");
 }
 
 #[test]
@@ -110,6 +117,97 @@ fn play_a_rank() {
     context.finalize().unwrap();
     eprintln!("all is exact");
     exit(0);
+}
+
+/// Readers of a bcast that the kernel copies need nobody who does something else meanwhile, be it the root or one of them.
+#[test]
+fn who_does_something_else_keeps_no_reader_of_a_bcast() {
+    let seen = env::temp_dir().join(format!("han-methods-{}", std::process::id()));
+    fs::create_dir(&seen).unwrap();
+    play(
+        "play_one_who_is_away",
+        5,
+        "form=joint,single_copy=by_kernel,methods=cma,timeout_s=60",
+        seen.to_str().unwrap(),
+    );
+    fs::remove_dir_all(&seen).unwrap();
+}
+
+#[test]
+#[ignore = "a rank of the test above, which starts it under the launcher"]
+fn play_one_who_is_away() {
+    let Some(seen) = env::var_os(ROLE).map(PathBuf::from) else { return };
+    let context = Context::init().unwrap();
+    let world = context.world().clone();
+    let (rank, size) = (world.rank(), world.size());
+    // The root is away, or a reader; the others wait in the call, or for what they have begun.
+    for (round, (away, waits_in_call)) in [(1, true), (1, false), (3, true), (3, false)].into_iter().enumerate() {
+        let root = 1;
+        let mut vector = vec![0; MOST];
+        fill(&mut vector, rank, round);
+        world.barrier().unwrap();
+        if rank != away && waits_in_call {
+            world.bcast(&mut vector, root).unwrap();
+        } else {
+            let request = world.ibcast(vector, root).unwrap();
+            let readers = (0..size).filter(|&one| one != away && one != root);
+            let all_have_it = || readers.clone().all(|one| seen.join(format!("{round}-{one}")).exists());
+            let patience = Instant::now() + Duration::from_secs(50);
+            while rank == away && !all_have_it() {
+                assert!(Instant::now() < patience, "a reader waits for rank {away}");
+                sleep(Duration::from_millis(1));
+            }
+            vector = request.wait().unwrap();
+        }
+        exact(&vector, |index| value(root, index, round), || format!("bcast while rank {away} is away"));
+        fs::write(seen.join(format!("{round}-{rank}")), "").unwrap();
+    }
+    context.finalize().unwrap();
+    eprintln!("all is exact");
+    exit(0);
+}
+
+/// Copies of one rank's ordinary memory take no room for those of all others, whose vectors are mapped.
+#[test]
+fn one_vector_in_ordinary_memory_takes_little_room() {
+    play("play_one_of_many_mapped", 8, "form=joint,timeout_s=60", "1");
+}
+
+#[test]
+#[ignore = "a rank of the test above, which starts it under the launcher"]
+fn play_one_of_many_mapped() {
+    const COUNT: usize = 8 << 18;
+    if env::var_os(ROLE).is_none() {
+        return;
+    }
+    let context = Context::init().unwrap();
+    let world = context.world().clone();
+    let (rank, size) = (world.rank(), world.size());
+    let mut shared = [(), ()].map(|()| world.alloc::<u64>(if rank == 0 { 1 } else { COUNT }).unwrap());
+    let mut ordinary = [(), ()].map(|()| vec![0; if rank == 0 { COUNT } else { 1 }]);
+    let [send, recv] = if rank == 0 {
+        ordinary.each_mut().map(|vector| &mut vector[..])
+    } else {
+        shared.each_mut().map(|vector| &mut vector[..])
+    };
+    fill(send, rank, 0);
+    recv.fill(77);
+    world.barrier().unwrap();
+    let before = private_kib();
+    world.allreduce(send, recv, Operator::Sum).unwrap();
+    let more = private_kib().saturating_sub(before);
+    assert!(more < 1024, "rank {rank} has taken {more} KiB");
+    exact(recv, |index| (0..size).map(|rank| value(rank, index, 0)).fold(0, u64::wrapping_add), || "mixed".to_owned());
+    context.finalize().unwrap();
+    eprintln!("all is exact");
+    exit(0);
+}
+
+/// This process's memory that no other one has.
+fn private_kib() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// Room for a vector in whole pages, as the test harness has several threads.

@@ -65,7 +65,8 @@ impl Form {
         }
     }
 
-    /// Chunks and slices that must fit into the ring at a time; none for forms without chunks.
+    /// Chunks and slices that must fit into the ring at a time; none for forms without chunks, or whose chunks no
+    /// setting cuts and fit into every ring.
     pub(crate) const fn spans(self) -> Option<usize> {
         match self {
             Self::Alone | Self::Flat | Self::Joint => None,

@@ -184,7 +184,9 @@ impl<'a> Joint<'a> {
         let written = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.recv(peer))).count();
         let step = match fetched + written {
             0 => MAPPED_STEP_BYTES,
-            _ => kernel_step(fetched.max(1)),
+            _ if fetched == 0 => kernel_step(1),
+            // The room has a place for each peer, also for those whose vectors are mapped.
+            _ => kernel_step(ring.peers().len()),
         };
         let step = whole_elements(step, uncut_bytes(&self.call));
         for at in piece.clone().step_by(step) {
@@ -290,7 +292,7 @@ impl<'a> Joint<'a> {
     }
 }
 
-/// What is reduced at a time where the kernel copies `vectors`.
+/// What is reduced at a time where there is room for copies of `vectors`.
 fn kernel_step(vectors: usize) -> usize {
     let (least, most) = KERNEL_STEP_BYTES.into_inner();
     ((vectors * CALL_BYTES).clamp(least, most) / vectors).next_multiple_of(PAGE)
@@ -350,8 +352,8 @@ impl Progress for Joint<'_> {
     }
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {
-        let next = self.spread.as_ref().map_or(self.next, Spread::next);
-        ring.peers().get(next).copied()
+        let next = self.spread.as_ref().map_or(Some(self.next), Spread::next);
+        ring.peers().get(next?).copied()
     }
 }
 

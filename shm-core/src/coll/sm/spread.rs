@@ -120,8 +120,8 @@ impl Spread {
         Ok(true)
     }
 
-    /// Index of the peer that this rank waits for.
-    pub(crate) fn next(&self) -> usize {
-        self.next
+    /// Index of the peer that this rank waits for, unless it waits for room.
+    pub(crate) fn next(&self) -> Option<usize> {
+        (self.got < self.put).then_some(self.next)
     }
 }
