@@ -86,8 +86,8 @@ fn who_leaves_after_a_death_names_the_dead() {
     assert!(reports[0].2.starts_with("rank 1 (pid "), "{done:#?}");
 }
 
-/// Kills a random rank at a random time, from before start-up to far into the collectives.
-fn killed_at_random(role: &str, backing: &str) {
+/// Kills a random rank, of two more than `fewest` at most, at a random time, from before start-up to far into the collectives.
+fn killed_at_random(role: &str, fewest: usize, settings: &str) {
     let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let runs = number("HAN_TEST_KILL_RUNS").unwrap_or(25);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -95,8 +95,8 @@ fn killed_at_random(role: &str, backing: &str) {
     println!("HAN_TEST_SEED={seed}");
     let mut random = Random(seed);
     for run in 0..runs {
-        let size = 2 + random.below(3);
-        let job = roles::job(size, role).env("HAN_SET", &format!("backing={backing}")).start();
+        let size = fewest + random.below(3);
+        let job = roles::job(size, role).env("HAN_SET", settings).start();
         let pids = || children(job.pid()).first().map(|supervisor| children(*supervisor)).unwrap_or_default();
         eventually("all ranks are started", || pids().len() == size);
         let (pids, victim) = (pids(), random.below(size));
@@ -120,15 +120,20 @@ fn killed_at_random(role: &str, backing: &str) {
 
 #[test]
 fn at_random_with_memfd() {
-    killed_at_random("allreduce", "memfd");
+    killed_at_random("allreduce", 2, "backing=memfd");
 }
 
 #[test]
 fn at_random_while_communicators_are_made() {
-    killed_at_random("dup", "memfd");
+    killed_at_random("dup", 2, "backing=memfd");
 }
 
 #[test]
 fn at_random_with_dev_shm() {
-    killed_at_random("allreduce", "dev_shm");
+    killed_at_random("allreduce", 2, "backing=dev_shm");
+}
+
+#[test]
+fn at_random_while_a_bcast_is_handed_on() {
+    killed_at_random("bcast", 4, "form=joint,methods=cma");
 }

@@ -60,6 +60,7 @@ fn play_a_role() {
         ["two-roots"] => end(two_roots()),
         ["dup"] => end(dup_for_ever()),
         ["allreduce"] => end(allreduce_for_ever()),
+        ["bcast"] => end(bcast_for_ever()),
         ["stop"] => end(stop()),
         ["deadlock"] => end(deadlock()),
         ["abort"] => end(abort()),
@@ -245,6 +246,14 @@ fn dup_for_ever() -> Result<()> {
             report(&format!("making: {e}"));
             process::exit(3);
         }
+    }
+}
+
+fn bcast_for_ever() -> Result<()> {
+    let context = Context::init()?;
+    let mut vector = vec![1_i64; 100_000];
+    loop {
+        context.world().bcast(&mut vector, 1)?;
     }
 }
 
