@@ -201,7 +201,7 @@ prove: ## every schedule between nodes, 1 to 64 ranks, all roots, 1 to 5 chunks,
 	$(CARGO) test --release -p net-fabric --test schedules -- --nocapture every_small_world
 
 # Nobody runs these builds for their speed: with less optimization they are there sooner, and run as long.
-FOR_CHECKS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1
+FOR_CHECKS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 
 # Loom explores every interleaving of the flag protocols; its own target directory, because the cfg
 # changes every crate.
