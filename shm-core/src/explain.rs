@@ -326,7 +326,8 @@ fn chunks(cut: Cut, bytes: usize) -> Point {
 
 /// True if ranks that work jointly hand on parts of a bcast.
 fn is_spread(terms: &Terms, question: Question) -> bool {
-    question.collective == Collective::Bcast && !question.mapped && terms.ranks >= SPREAD_RANKS
+    let is_by_kernel = !(question.mapped && terms.may_map);
+    question.collective == Collective::Bcast && is_by_kernel && terms.ranks >= SPREAD_RANKS
 }
 
 /// Who reduces in the form `slice` if all ranks' vectors are as in `question`.

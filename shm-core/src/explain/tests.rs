@@ -219,3 +219,19 @@ fn long_reductions_of_ranks_that_share_cores_go_core_by_core_unless_they_are_map
     assert_eq!((mapped.choice, point(&mapped, "form").value.as_str()), ("solo/slice", "slice"));
     assert!(point(&mapped, "form").because.contains("else chain"));
 }
+
+#[test]
+fn bcasts_that_the_kernel_copies_to_many_are_handed_on() {
+    let handed_on = |ranks, shared, mapped| {
+        let mut here = Circumstances { shared, ..circumstances(ranks, true) };
+        here.settings.form = Some(Form::Joint);
+        let explanation = here.explain(question(Collective::Bcast, 64 << 20, mapped));
+        assert_eq!(explanation.choice, "solo/joint");
+        let is_handed_on = point(&explanation, "parts").value.contains("hands it on");
+        let is_by_han = point(&explanation, "stores of results").value.contains("non-temporal");
+        assert!(is_by_han || !is_handed_on && !mapped, "{explanation}");
+        is_handed_on
+    };
+    assert!(handed_on(4, true, false) && handed_on(8, false, true));
+    assert!(!handed_on(3, true, false) && !handed_on(8, true, true));
+}
