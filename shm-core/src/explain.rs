@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::{
-    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, SPREAD_RANKS, Shares,
-    Terms,
+    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, Shares, Terms,
+    pays_to_hand_on,
 };
 use crate::copy::{Method, Methods, stores};
 use crate::error::Result;
@@ -244,9 +244,13 @@ impl Circumstances {
                 "every rank reduces one, the root a longer one",
                 "the root has its results where they belong, the others copy theirs there",
             ),
-            Collective::Bcast if is_spread(terms, question) => (
+            Collective::Bcast if is_handed_on(terms, question) => (
                 "every rank has one copied, and hands it on through its cells",
                 "the kernel lets many ranks copy from one only in turn",
+            ),
+            Collective::Allreduce if is_handed_on(terms, question) => (
+                "every rank reduces one, and hands it on through its cells",
+                "from there results go past the caches, which do not hold all vectors; what the kernel writes does not",
             ),
             Collective::Bcast => (
                 "the root writes one to all, who read the rest",
@@ -324,10 +328,10 @@ fn chunks(cut: Cut, bytes: usize) -> Point {
     Point::new("chunks", format!("{number} of {} bytes", cut.chunk_bytes), because, "chunk_bytes")
 }
 
-/// True if ranks that work jointly hand on parts of a bcast.
-fn is_spread(terms: &Terms, question: Question) -> bool {
+/// True if ranks that work jointly hand on their parts.
+fn is_handed_on(terms: &Terms, question: Question) -> bool {
     let is_by_kernel = !(question.mapped && terms.may_map);
-    question.collective == Collective::Bcast && is_by_kernel && terms.ranks >= SPREAD_RANKS
+    is_by_kernel && pays_to_hand_on(terms, question.collective, question.bytes)
 }
 
 /// Who reduces in the form `slice` if all ranks' vectors are as in `question`.
@@ -382,7 +386,7 @@ fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Poi
     if collective == Collective::Bcast
         && lent
         && !question.mapped
-        && !(form == Form::Joint && is_spread(terms, question))
+        && !(form == Form::Joint && is_handed_on(terms, question))
     {
         return Point::new(what, "the kernel's", "it copies", "");
     }

@@ -22,12 +22,13 @@ const METHODS: [(&str, &str); 4] = [
     ("cma", "single_copy=by_kernel,methods=cma"),
     ("cico", "single_copy=never"),
 ];
-/// Which forms they take, and ranks: as a pair with a core each chooses by trial; jointly; as the engine
-/// chooses, with results past the caches and in them; slices; none in
+/// Which forms they take, and ranks: as a pair with a core each chooses by trial; jointly, with results past the caches and
+/// in them; as the engine chooses, with results past the caches and in them; slices; none in
 /// slices; round a ring; core by core; bcasts by leaders, as on a machine with several levels.
-const FORMS: [(&str, &[usize]); 9] = [
+const FORMS: [(&str, &[usize]); 10] = [
     ("assume_own_cores=1,spins=1", &[2]),
     ("form=joint,last_cache_bytes=1", &[2, 5]),
+    ("form=joint,last_cache_bytes=1000000000", &[4]),
     ("past_caches=1,last_cache_bytes=1", &[2, 5]),
     ("last_cache_bytes=100000000", &[2, 3]),
     ("slice_min_bytes=0,single_copy_min_bytes=0,assume_own_cores=1,spins=1,chunk_bytes=4096", &[2, 3, 4]),

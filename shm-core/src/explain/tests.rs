@@ -235,3 +235,16 @@ fn bcasts_that_the_kernel_copies_to_many_are_handed_on() {
     assert!(handed_on(4, true, false) && handed_on(8, false, true));
     assert!(!handed_on(3, true, false) && !handed_on(8, true, true));
 }
+
+#[test]
+fn results_for_all_that_no_cache_holds_are_handed_on() {
+    let mut here = circumstances(8, true);
+    here.settings.form = Some(Form::Joint);
+    let held = here.last_cache_bytes / 3 / 8;
+    for (bytes, mapped, is_handed_on) in [(held - 8, false, false), (held + 8, false, true), (held + 8, true, false)] {
+        let explanation = here.explain(question(Collective::Allreduce, bytes, mapped));
+        assert_eq!(point(&explanation, "parts").value.contains("hands it on"), is_handed_on, "{explanation}");
+    }
+    let reduce = here.explain(question(Collective::Reduce, 64 << 20, false));
+    assert!(!point(&reduce, "parts").value.contains("hands it on"), "the kernel brings it to the root");
+}

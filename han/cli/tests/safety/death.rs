@@ -137,3 +137,8 @@ fn at_random_with_dev_shm() {
 fn at_random_while_a_bcast_is_handed_on() {
     killed_at_random("bcast", 4, "form=joint,methods=cma");
 }
+
+#[test]
+fn at_random_while_results_are_handed_on() {
+    killed_at_random("allreduce-long", 4, "form=joint,methods=cma,last_cache_bytes=1");
+}

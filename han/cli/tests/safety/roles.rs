@@ -59,7 +59,8 @@ fn play_a_role() {
         ["mismatch", difference, place] => end(mismatch(difference, place)),
         ["two-roots"] => end(two_roots()),
         ["dup"] => end(dup_for_ever()),
-        ["allreduce"] => end(allreduce_for_ever()),
+        ["allreduce"] => end(allreduce_for_ever(100)),
+        ["allreduce-long"] => end(allreduce_for_ever(200_000)),
         ["bcast"] => end(bcast_for_ever()),
         ["stop"] => end(stop()),
         ["deadlock"] => end(deadlock()),
@@ -257,10 +258,11 @@ fn bcast_for_ever() -> Result<()> {
     }
 }
 
-fn allreduce_for_ever() -> Result<()> {
+fn allreduce_for_ever(count: usize) -> Result<()> {
     let context = Context::init()?;
+    let mut vector = vec![1_i32; count];
     loop {
-        context.world().allreduce_in_place(&mut [1_i32; 100], Operator::Sum)?;
+        context.world().allreduce_in_place(&mut vector, Operator::Sum)?;
     }
 }
 

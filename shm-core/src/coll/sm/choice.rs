@@ -282,10 +282,9 @@ impl Terms {
         bytes >= self.beyond_caches_from()
     }
 
-    /// True if the last cache holds what all ranks send and what they receive, so that to read a vector once more
-    /// costs less than to write a result where a peer reads it.
-    pub(crate) fn keeps_both_in_cache(&self, bytes: usize) -> bool {
-        bytes < self.beyond_caches_from().div_ceil(2)
+    /// True if the last cache holds so many `vectors` of all ranks.
+    pub(crate) fn keep_in_cache(&self, vectors: usize, bytes: usize) -> bool {
+        bytes < self.beyond_caches_from().div_ceil(vectors)
     }
 
     /// Largest payload of which `spans` can be in flight at a time.

@@ -35,10 +35,10 @@ impl Chunks {
         Self::of(call.bytes(), cut.chunk_bytes, uncut_bytes(call))
     }
 
-    /// Chunks of a bcast in which each rank has a slice of `slice_bytes`, but in the last one.
-    pub(crate) fn of_slices(ring: &mut Ring, total_bytes: usize, slice_bytes: usize) -> Self {
+    /// Chunks in which each rank has a slice of `slice_bytes`, but in the last one.
+    pub(crate) fn of_slices(ring: &mut Ring, call: &Call<'_>, slice_bytes: usize) -> Self {
         ring.mark();
-        Self::of(total_bytes, slice_bytes * ring.size(), 1)
+        Self::of(call.bytes(), slice_bytes * ring.size(), uncut_bytes(call))
     }
 
     fn of(total_bytes: usize, most_bytes: usize, element_bytes: usize) -> Self {

@@ -1,8 +1,8 @@
 //! Bcast, reduce and allreduce by all ranks at once in each other's own vectors (SOLO, dissertation, section 5.2.2,
 //! without its barriers): the root of a bcast writes a part into the others' vectors while they read the rest; of a
 //! reduction each rank reduces its part and writes the result to where it is wanted. Vectors are mapped, or else the
-//! kernel copies. Two steps, whatever the length: where the vectors are, and that others' are not needed any more. A bcast to many
-//! by the kernel has more in between (`spread`).
+//! kernel copies. Two steps, whatever the length: where the vectors are, and that others' are not needed any more. What
+//! many ranks hand on in place of the kernel has more in between (`spread`).
 #![allow(unsafe_code)] // works on user buffers, peers' among them
 
 use std::ops::{Range, RangeInclusive};
@@ -11,7 +11,7 @@ use crate::coll::operands::Operands;
 use crate::coll::sm::apart::is_users;
 use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
-use crate::coll::sm::spread::{SPREAD_RANKS, Spread};
+use crate::coll::sm::spread::{self, Spread};
 use crate::coll::sm::trials::{Kind, Times, Took, times};
 use crate::coll::sm::{PIECE_BYTES, copy_of};
 use crate::coll::{Poll, Progress, wait_for};
@@ -41,7 +41,7 @@ pub(crate) struct Joint<'a> {
     /// The step at which ranks tell where their vectors are.
     news: Span,
     told: bool,
-    /// A bcast whose readers hand on what the kernel copies.
+    /// Where ranks hand on what the kernel would copy otherwise.
     spread: Option<Spread>,
     /// The step at which ranks tell that they have done with all others' vectors, once it is taken.
     done: Option<Span>,
@@ -145,11 +145,26 @@ impl<'a> Joint<'a> {
         Ok(())
     }
 
-    /// True if the readers hand on what the kernel copies. Each then needs all others, who had better do nothing else.
+    /// True if ranks hand on what the kernel would copy. Each then needs all others: a bcast's had better do nothing else.
     fn is_spread(&self, ring: &Ring) -> bool {
         let Self { call, operands, .. } = self;
-        let is_by_kernel = || operands.all_stay() && !operands.are_mapped(ring, call.root);
-        call.collective == Collective::Bcast && ring.size() >= SPREAD_RANKS && is_by_kernel()
+        let is_by_kernel = || match call.collective {
+            Collective::Bcast => operands.all_stay() && !operands.are_mapped(ring, call.root),
+            _ => !operands.all_are_mapped(ring),
+        };
+        spread::pays(ring.terms(), call.collective, call.bytes()) && is_by_kernel()
+    }
+
+    /// Makes `slice` of what ranks hand on, in this rank's vector.
+    fn make(&mut self, ring: &mut Ring, slice: Range<usize>) -> Result<()> {
+        match self.call.op.clone() {
+            Some(op) => {
+                let fetched = self.fetched(ring);
+                self.reduce_step(ring, &op, slice.start, slice.len(), fetched).map(drop)
+            }
+            None if ring.rank() == self.call.root => Ok(()),
+            None => Self::read(&self.call, &self.operands, ring, slice),
+        }
     }
 
     /// Copies `piece` of the root's vector to this rank's.
@@ -178,9 +193,14 @@ impl<'a> Joint<'a> {
         }
     }
 
+    /// Peers whose vectors are copied before they are reduced.
+    fn fetched(&self, ring: &Ring) -> usize {
+        ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.send(peer))).count()
+    }
+
     /// Reduces `piece` of all vectors, and brings the result to who receives it.
     fn reduce(&mut self, ring: &mut Ring, op: &Op, piece: Range<usize>) -> Result<()> {
-        let fetched = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.send(peer))).count();
+        let fetched = self.fetched(ring);
         let written = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.recv(peer))).count();
         let step = match fetched + written {
             0 => MAPPED_STEP_BYTES,
@@ -191,14 +211,16 @@ impl<'a> Joint<'a> {
         let step = whole_elements(step, uncut_bytes(&self.call));
         for at in piece.clone().step_by(step) {
             let bytes = step.min(piece.end - at);
-            self.reduce_step(ring, op, at, bytes, fetched)?;
+            let result = self.reduce_step(ring, op, at, bytes, fetched)?;
+            self.bring(ring, result, at, bytes)?;
         }
         Ok(())
     }
 
-    /// Reduces `bytes` at `at`, of which `fetched` vectors' are copied first.
-    fn reduce_step(&mut self, ring: &mut Ring, op: &Op, at: usize, bytes: usize, fetched: usize) -> Result<()> {
-        let mut at_work = ring.reach_out()?;
+    /// Reduces `bytes` at `at`, of which `fetched` vectors' are copied first; returns the result, which stands where this rank
+    /// receives it, if it does.
+    fn reduce_step(&mut self, ring: &mut Ring, op: &Op, at: usize, bytes: usize, fetched: usize) -> Result<*mut u8> {
+        let at_work = ring.reach_out()?;
         let is_users = is_users(&self.call);
         let rank = ring.rank();
         let stride = bytes.next_multiple_of(LINE);
@@ -240,29 +262,29 @@ impl<'a> Joint<'a> {
             Some(recv) if !is_users => recv.wrapping_add(at),
             Some(_) | None => room,
         };
-        if is_users {
-            drop(at_work);
-            // SAFETY: `sources` are copies and this rank's own elements; `result` is one of them, or apart from all.
-            unsafe { fold(op, self.call.datatype, result, sources, bytes) };
-            at_work = ring.reach_out()?;
-        } else {
-            // SAFETY: `sources` are all vectors' elements of this rank's part, which nobody writes but this rank; `result` is
-            // one of them where that rank's vectors are in place or a copy stands there, and else apart from all.
-            unsafe { fold(op, self.call.datatype, result, sources, bytes) };
-        }
+        // A user's operator works on no memory of peers.
+        let at_work = if is_users { None } else { Some(at_work) };
+        // SAFETY: `sources` are all vectors' elements of this rank's part, which nobody writes but this rank, or copies of them;
+        // `result` is one of them where that rank's vectors are in place or a copy stands there, and else apart from all.
+        unsafe { fold(op, self.call.datatype, result, sources, bytes) };
+        drop(at_work);
+        Ok(result)
+    }
+
+    /// Writes the `result` of a step to all who receive it.
+    fn bring(&self, ring: &Ring, result: *const u8, at: usize, bytes: usize) -> Result<()> {
+        let _at_work = ring.reach_out()?;
+        // Else what is mapped has it already.
+        let is_apart = self.call.receives(ring.rank()) || is_users(&self.call);
         for recv in ring.peers().iter().filter(|_| !self.whole).filter_map(|&peer| self.operands.recv(peer)) {
             match recv {
                 // SAFETY: the peer has as many bytes there, and leaves this part of them to this rank.
-                Access::Mapped(recv) if receives || is_users => unsafe {
-                    copy_to_shared(recv.wrapping_add(at), result, bytes)
-                },
-                // It is there already.
+                Access::Mapped(recv) if is_apart => unsafe { copy_to_shared(recv.wrapping_add(at), result, bytes) },
                 Access::Mapped(_) => {}
                 // SAFETY: the same.
                 Access::Kernel(recv) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
             }
         }
-        drop(at_work);
         Ok(())
     }
 
@@ -326,13 +348,14 @@ impl Progress for Joint<'_> {
             self.whole = self.goes_whole(ring);
             self.next = 0;
             let is_spread = self.is_spread(ring);
-            self.spread = is_spread.then(|| Spread::new(ring, self.call.bytes()));
+            self.spread = is_spread.then(|| Spread::new(ring, &self.call));
             self.part = Some(if is_spread { 0..0 } else { self.own_part(ring) });
         }
-        if let Some(spread) = &mut self.spread {
-            let (call, operands) = (&self.call, &self.operands);
-            wait_for!(spread.is_complete(ring, call, |ring, slice| Self::read(call, operands, ring, slice))?);
-            self.spread = None;
+        if let Some(mut spread) = self.spread.take()
+            && !spread.is_complete(ring, |ring, slice| self.make(ring, slice))?
+        {
+            self.spread = Some(spread);
+            return Ok(Poll::Pending);
         }
         while let Some(part) = self.part.clone().filter(|part| !part.is_empty()) {
             if !self.work(ring, part)? {

@@ -44,7 +44,7 @@ impl Shares {
         match terms.reducers(collective) {
             Reducers::RootThroughCells if !own_are_reached => Self::Root,
             Reducers::RootThroughCells => Self::Unknown,
-            Reducers::Everybody if terms.keeps_both_in_cache(bytes) => Self::Unknown,
+            Reducers::Everybody if terms.keep_in_cache(SENT_AND_RECEIVED, bytes) => Self::Unknown,
             _ if own_are_reached && terms.writes_for_all(collective, bytes) => Self::Unknown,
             _ => Self::Slices,
         }
@@ -57,7 +57,9 @@ impl Shares {
             Reducers::RootThroughCells if news.all_are_reached => Self::Slices,
             Reducers::RootThroughCells => Self::Root,
             _ if news.all_are_mapped && terms.writes_for_all(collective, bytes) => Self::ForAll,
-            Reducers::Everybody if !news.any_is_lent_in_place && terms.keeps_both_in_cache(bytes) => Self::Everybody,
+            Reducers::Everybody if !news.any_is_lent_in_place && terms.keep_in_cache(SENT_AND_RECEIVED, bytes) => {
+                Self::Everybody
+            }
             _ => Self::Slices,
         }
     }
@@ -86,6 +88,10 @@ pub(crate) struct News {
 
 /// What is reduced between two copies to other ranks' vectors: the first cache holds it.
 const FOR_ALL_BYTES: usize = 8192;
+
+/// While the last cache holds all ranks' vectors of both kinds, to read one once more costs less than to write a result where a
+/// peer reads it.
+const SENT_AND_RECEIVED: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Reduce<'a> {
