@@ -15,6 +15,7 @@ use shm_core::settings::KEYS;
 use shm_core::{Circumstances, Explanation, Question, explain};
 
 use crate::bench::{Memory, configured, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
+use crate::effect;
 use crate::info::{tell_doubts, trial};
 use crate::output::{counted, stdout};
 use crate::status::ranges_text;
@@ -49,9 +50,9 @@ pub(crate) struct Args {
     /// Root of bcast and reduce [default: 0]
     #[arg(long, value_name = "R")]
     root: Option<usize>,
-    /// Datatype of the elements; all operators of a datatype that commute are carried out alike
-    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = parse_datatype)]
-    dtype: Datatype,
+    /// Datatype of the elements; all operators of a datatype that commute are carried out alike [default: f32]
+    #[arg(long, value_name = "TYPE", value_parser = parse_datatype)]
+    dtype: Option<Datatype>,
     /// The operator does not commute: it is one of the program's own, which keeps rank order
     #[arg(long)]
     non_commutative: bool,
@@ -80,6 +81,10 @@ impl Args {
         self.root.unwrap_or(0)
     }
 
+    fn dtype(&self) -> Datatype {
+        self.dtype.unwrap_or(Datatype::Float)
+    }
+
     fn reduces(&self) -> bool {
         self.collective.reduces()
     }
@@ -97,11 +102,9 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     }
     let ranks = args.ranks.map_or_else(|| default_ranks(Some(args.nodes)), |ranks| ranks as usize);
     fit(ranks, args.nodes)?;
+    check_effect(args)?;
     check_root(args, ranks)?;
     check_length(args)?;
-    if args.non_commutative && !args.reduces() {
-        return Err(format!("--non-commutative: {} has no operator", args.collective).into());
-    }
     if args.nodes > 1 {
         return between_nodes(args, config, ranks);
     }
@@ -123,13 +126,26 @@ fn question(args: &Args) -> Question {
         root: args.root(),
         mapped: args.alloc == Memory::Shared,
         in_place: args.in_place,
-        keeps_order: args.non_commutative || args.dtype.is_short_float(),
+        keeps_order: args.non_commutative || args.dtype().is_short_float(),
     }
+}
+
+/// An error for an option that the collective has no use for.
+fn check_effect(args: &Args) -> Result<()> {
+    for (option, given, is_for) in [
+        ("--root", args.root.is_some(), Collective::has_root as fn(Collective) -> bool),
+        ("--dtype", args.dtype.is_some(), Collective::has_data),
+        ("--alloc shared", args.alloc == Memory::Shared, Collective::has_data),
+        ("--in-place", args.in_place, Collective::reduces),
+        ("--non-commutative", args.non_commutative, Collective::reduces),
+    ] {
+        effect::check(option, given, is_for, &[args.collective])?;
+    }
+    Ok(())
 }
 
 fn check_root(args: &Args, ranks: usize) -> Result<()> {
     match args.root {
-        Some(_) if !args.collective.has_root() => Err(format!("--root: {} has none", args.collective).into()),
         Some(root) if root >= ranks => Err(format!("--root {root}: the ranks are 0 to {}", ranks - 1).into()),
         _ => Ok(()),
     }
@@ -137,7 +153,7 @@ fn check_root(args: &Args, ranks: usize) -> Result<()> {
 
 /// An error for a length that no call can have.
 fn check_length(args: &Args) -> Result<()> {
-    let (coll, dtype, size) = (args.collective, args.dtype, args.dtype.size());
+    let (coll, dtype, size) = (args.collective, args.dtype(), args.dtype().size());
     match args.bytes {
         Some(bytes) if !coll.has_data() => Err(format!("{coll} has no data, so no length: {bytes}").into()),
         Some(bytes) if args.reduces() && !bytes.is_multiple_of(size) => {
@@ -156,7 +172,7 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     }
     let bytes = args.bytes.unwrap_or(0);
     let foreseen = Foreseen::here((ranks, nodes), args.on_node, config.clone())?;
-    let choice = foreseen.explain(args.collective, bytes, args.dtype, !args.non_commutative, args.root());
+    let choice = foreseen.explain(args.collective, bytes, args.dtype(), !args.non_commutative, args.root());
     let points = &choice.points;
     let (in_memory, no_effect) = match choice.form {
         Form::Flat => (Vec::new(), said_of_memory(args, &config)),

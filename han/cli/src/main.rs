@@ -6,6 +6,7 @@
 //! One module a subcommand; each has its `Args` and a `main` that returns the exit code or an error.
 
 mod bench;
+mod effect;
 mod explain;
 mod info;
 mod limits;

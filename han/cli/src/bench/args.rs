@@ -7,6 +7,7 @@ use reduce_kernels::{Collective, Datatype, Operator, is_defined};
 
 use super::stats::parse_bytes;
 use super::{Result, noise};
+use crate::effect;
 use crate::model::noise::Spec;
 use crate::whole::{MOST_RANKS, within};
 
@@ -47,9 +48,9 @@ pub(crate) struct Args {
     /// Rewrite the send buffer before every iteration, outside the timed part (implies --style osu)
     #[arg(long)]
     pub(super) cold: bool,
-    /// How iterations follow each other
-    #[arg(long, value_enum, default_value_t = Style::Loop)]
-    pub(super) style: Style,
+    /// How iterations follow each other [default: loop]
+    #[arg(long, value_enum)]
+    pub(super) style: Option<Style>,
     /// Take turns on this many distinct buffers
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = within(1..=1024_u32))]
     pub(super) buffers: u32,
@@ -212,7 +213,20 @@ pub(super) fn check(args: &Args) -> Result<()> {
     if args.overlap && collectives(&args.collectives) == [Collective::Barrier] {
         return Err("--overlap: a barrier has no data, so nothing overlaps".into());
     }
-    let reduces = collectives(&args.collectives).iter().any(|collective| collective.reduces());
+    if args.cold && args.style == Some(Style::Loop) {
+        return Err("--cold needs iterations that are timed one by one: leave --style loop out".into());
+    }
+    let chosen = collectives(&args.collectives);
+    for (option, given, is_for) in [
+        ("--root", args.root != 0, Collective::has_root as fn(Collective) -> bool),
+        ("--op", args.op != Operator::Sum, Collective::reduces),
+        ("--dtype", args.dtype != Datatype::Float, Collective::has_data),
+        ("--buffers", args.buffers != 1, Collective::has_data),
+        ("--alloc", args.alloc != Memory::Private, Collective::has_data),
+    ] {
+        effect::check(option, given, is_for, &chosen)?;
+    }
+    let reduces = chosen.iter().any(|collective| collective.reduces());
     if reduces && !is_defined(args.dtype, args.op) {
         let defined = Operator::ALL.into_iter().filter(|&operator| is_defined(args.dtype, operator));
         let names: Vec<_> = defined.map(Operator::name).collect();

@@ -71,6 +71,13 @@ pub(crate) fn fit(ranks: usize, nodes: u32) -> Result<()> {
     Ok(())
 }
 
+/// An error for a prefix in a job that something else has started.
+pub(crate) fn no_prefix(node_exec: Option<&str>) -> Result<()> {
+    node_exec.map_or(Ok(()), |prefix| {
+        Err(format!("--node-exec {prefix}: the launcher has started the ranks: give the prefix to it").into())
+    })
+}
+
 /// A buffer of `count` elements, where there may be no memory for it.
 pub(crate) fn filled(value: f32, count: usize) -> Result<Vec<f32>> {
     let mut buffer = Vec::new();
@@ -91,7 +98,11 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
         Err(error) => return error.into(),
     };
     let mut command = Command::new(&executable);
-    if !bootstrap::is_rank() {
+    if bootstrap::is_rank() {
+        if let Err(error) = no_prefix(args.node_exec.as_deref()) {
+            return error;
+        }
+    } else {
         let ranks = args.ranks.map_or_else(|| default_ranks(args.nodes), |ranks| ranks as usize);
         // Here it is said once, in a job by every rank.
         let checked = fit(ranks, args.nodes.unwrap_or(1)).and_then(|()| configured(&args.set).map(drop));
@@ -194,7 +205,7 @@ fn measure(args: &Args, context: &Context) -> Result<bool> {
             operator: args.op,
             root: args.root,
             // A buffer that is rewritten between iterations needs them to be timed one by one.
-            style: if args.cold { Style::Osu } else { args.style },
+            style: args.style.unwrap_or(if args.cold { Style::Osu } else { Style::Loop }),
             cold: args.cold,
             buffers: args.buffers as usize,
             memory: args.alloc,

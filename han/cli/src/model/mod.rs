@@ -23,6 +23,7 @@ use net_fabric::model::closed::Terms;
 use net_fabric::model::{self, Case};
 use net_fabric::transport::simulated::{Layout, Machine, Model, Noise};
 
+use crate::effect;
 use crate::tune::{HowArgs, validate};
 use crate::whole::within;
 use choice::Way;
@@ -46,10 +47,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "P[,..]", value_parser = Counts::parse, default_value = "1")]
     #[arg(default_value_if("validate", ArgPredicate::IsPresent, "2"))]
     ppn: Counts,
-    /// Lengths of the vector in bytes: 8, or 8,4K,1M, or 8..64K for all doublings
-    #[arg(long, value_name = "B[,..]", value_parser = Sizes::parse, default_value = "8")]
+    /// Lengths of the vector in bytes: 8, or 8,4K,1M, or 8..64K for all doublings [default: 8]
+    #[arg(long, value_name = "B[,..]", value_parser = Sizes::parse)]
     #[arg(default_value_if("validate", ArgPredicate::IsPresent, "4M"))]
-    bytes: Sizes,
+    bytes: Option<Sizes>,
     /// Algorithms, by name [default: all that do this]; nodes/A for the tasks of both levels with A among leaders, nodes-L/A
     /// with L leaders on each node, nodes/A+B for an allreduce whose ir is done by A and whose ib by B
     #[arg(long, value_name = "A[,..]", value_delimiter = ',')]
@@ -63,21 +64,21 @@ pub(crate) struct Args {
     /// How ranks work through their schedules: blocking, wait-all, event, or event:SENDS,RECEIVES
     #[arg(long, value_name = "POLICY", default_value = "event", value_parser = choice::parse_policy)]
     policy: Policy,
-    /// Bytes of a pipelined piece
-    #[arg(long, value_name = "BYTES", default_value = "64K", value_parser = lists::parse_piece)]
-    chunk: usize,
-    /// Bytes of a chunk that goes through both levels, with nodes/A
-    #[arg(long, value_name = "BYTES", default_value = "256K", value_parser = lists::parse_piece)]
-    segment: usize,
-    /// Root of bcast and reduce
-    #[arg(long, value_name = "R", default_value_t = 0)]
-    root: usize,
+    /// Bytes of a pipelined piece [default: 64K]
+    #[arg(long, value_name = "BYTES", value_parser = lists::parse_piece)]
+    chunk: Option<usize>,
+    /// Bytes of a chunk that goes through both levels, with nodes/A [default: 256K]
+    #[arg(long, value_name = "BYTES", value_parser = lists::parse_piece)]
+    segment: Option<usize>,
+    /// Root of bcast and reduce [default: 0]
+    #[arg(long, value_name = "R")]
+    root: Option<usize>,
     /// Delays: rank=6,ms=1[,at=MS | ,hz=HZ] or uniform=0..10ms,hz=10; compares the three policies
     #[arg(long, value_name = "SPEC", value_parser = noise::Spec::parse)]
     noise: Option<noise::Spec>,
-    /// Operations that are simulated with other draws of the noise each
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "noise", value_parser = within(1..=u32::MAX))]
-    repeats: u32,
+    /// Operations that are simulated with other draws of the noise each [default: 20]
+    #[arg(long, value_name = "N", requires = "noise", value_parser = within(1..=u32::MAX))]
+    repeats: Option<u32>,
     /// Prove the schedules of these algorithms instead: 1 to 64 ranks, all roots, 1 to 5 chunks (`quick`: fewer cases
     /// above 16 ranks)
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "quick")]
@@ -105,6 +106,16 @@ pub(crate) struct Args {
     how: HowArgs,
 }
 
+impl Args {
+    fn chunk(&self) -> usize {
+        self.chunk.unwrap_or(64 << 10)
+    }
+
+    fn root(&self) -> usize {
+        self.root.unwrap_or(0)
+    }
+}
+
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if args.validate {
@@ -114,7 +125,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     if let Some(extent) = args.verify {
         return verify::main(args, extent, &choice::flat(&ways)?);
     }
-    check(args)?;
+    check(args, &ways)?;
     let machine = machine(args)?;
     if let Some(noise) = &args.noise {
         study::compare(args, &machine, &choice::flat(&ways)?, noise)?;
@@ -137,14 +148,25 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
 }
 
 /// Finds what the worlds that were asked for do not have, before the first one is simulated.
-fn check(args: &Args) -> Result<()> {
-    if args.root > 0 && !matches!(args.collective, Collective::Bcast | Collective::Reduce) {
-        return Err(format!("--root: {} has none", args.collective.name()).into());
+fn check(args: &Args, ways: &[Way]) -> Result<()> {
+    for (option, given, is_for) in [
+        ("--root", args.root.is_some(), Collective::has_root as fn(Collective) -> bool),
+        ("--bytes", args.bytes.is_some(), Collective::has_data),
+        ("--chunk", args.chunk.is_some(), Collective::has_data),
+        ("--segment", args.segment.is_some(), Collective::has_data),
+    ] {
+        effect::check(option, given, is_for, &[args.collective])?;
+    }
+    if args.segment.is_some() && !ways.iter().any(|way| matches!(way, Way::Tasks(_))) {
+        return Err("--segment is for tasks of both levels: name one with --algorithm, as nodes/A".into());
+    }
+    if args.repeats.is_some() && args.noise.is_some_and(noise::Spec::is_once) {
+        return Err("--repeats is for delays that are drawn: this one is the same each time".into());
     }
     for (nodes, ppn) in shapes(args) {
         let ranks = Layout::new(nodes, ppn)?.ranks();
-        if args.root >= ranks {
-            return Err(format!("--root {}: the ranks are 0 to {}", args.root, ranks - 1).into());
+        if args.root() >= ranks {
+            return Err(format!("--root {}: the ranks are 0 to {}", args.root(), ranks - 1).into());
         }
     }
     if args.svg.is_some() && args.noise.is_none() && shapes(args).count() * sizes(args).len() < 2 {
@@ -155,7 +177,8 @@ fn check(args: &Args) -> Result<()> {
 
 /// Lengths of the vector: a barrier has no bytes.
 fn sizes(args: &Args) -> &[usize] {
-    if args.collective == Collective::Barrier { &[0] } else { args.bytes.values() }
+    let unsaid: &[usize] = if args.collective.has_data() { &[8] } else { &[0] };
+    args.bytes.as_ref().map_or(unsaid, Sizes::values)
 }
 
 /// All nodes x ranks of each.
@@ -165,7 +188,7 @@ fn shapes(args: &Args) -> impl Iterator<Item = (usize, usize)> {
 
 /// The model of tasks beside measurements of a real job.
 fn validated(args: &Args) -> Result<ExitCode> {
-    let (&[nodes], &[ppn], &[bytes]) = (args.nodes.values(), args.ppn.values(), args.bytes.values()) else {
+    let (&[nodes], &[ppn], &[bytes]) = (args.nodes.values(), args.ppn.values(), sizes(args)) else {
         return Err("--validate runs one job: give one number of --nodes, of --ppn and of --bytes".into());
     };
     validate::main(&validate::Question {
@@ -203,9 +226,9 @@ fn case(args: &Args, algorithm: Algorithm, (nodes, ppn): (usize, usize), bytes: 
         layout: Layout::new(nodes, ppn)?,
         collective: args.collective,
         algorithm,
-        root: args.root,
+        root: args.root(),
         bytes,
-        chunk_bytes: args.chunk,
+        chunk_bytes: args.chunk(),
         policy: args.policy,
         noise: Noise::None,
     })
@@ -227,7 +250,7 @@ fn rows(args: &Args, machine: &Machine, ways: &[Way]) -> Result<Vec<Row>> {
                     }
                     Way::Tasks(tasks) => {
                         let case = case(args, tasks.across, shape, bytes)?;
-                        (tasks::simulate(machine, &case, tasks, args.segment), None)
+                        (tasks::simulate(machine, &case, tasks, args.segment.unwrap_or(256 << 10)), None)
                     }
                 };
                 rows.push(Row { nodes, ppn, bytes, algorithm: way.to_string(), outcome, equation, ratio: None });

@@ -118,7 +118,7 @@ impl<'a> Head<'a> {
             ppn,
             algorithm,
             policy: choice::policy_text(policy),
-            chunk: args.chunk,
+            chunk: args.chunk(),
             parameters: &machine.name,
             model: machine.model.name(),
         }
@@ -167,7 +167,7 @@ pub(super) fn print(args: &Args, machine: &Machine, rows: &[Row]) -> Result<()> 
         machine.model.name(),
         args.ppn.values().iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         choice::policy_text(args.policy),
-        bytes_text(args.chunk),
+        bytes_text(args.chunk()),
         unit(args),
     )?;
     let mut table = Table::new();

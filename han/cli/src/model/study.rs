@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::noise::Spec;
 use super::report::Head;
-use super::{Args, Result, case, choice, plot};
+use super::{Args, Result, case, choice, plot, sizes};
 use crate::bench::stats::{bytes_text, time_text};
 use crate::output::stdout;
 
@@ -68,7 +68,7 @@ struct Line<'a> {
 
 /// Simulates and prints.
 pub(super) fn compare(args: &Args, machine: &Machine, algorithms: &[Algorithm], spec: &Spec) -> Result<()> {
-    let (&[nodes], &[ppn], &[bytes]) = (args.nodes.values(), args.ppn.values(), args.bytes.values()) else {
+    let (&[nodes], &[ppn], &[bytes]) = (args.nodes.values(), args.ppn.values(), sizes(args)) else {
         return Err("--noise compares policies: give one number of nodes, one of ranks of each and one of bytes".into());
     };
     let [algorithm] = algorithms else { return Err("--noise compares policies: give one --algorithm".into()) };
@@ -95,7 +95,7 @@ fn one(args: &Args, machine: &Machine, case: &Case, spec: Spec) -> Result<Outcom
     let quiet_s = quiet.seconds();
     let mut noisy_s = Vec::new();
     let mut ranks_noisy_s = Vec::new();
-    for repeat in 0..spec.repeats(args.repeats) {
+    for repeat in 0..spec.repeats(args.repeats.unwrap_or(20)) {
         let noise = spec.noise(quiet_s, u64::from(repeat));
         let noisy = model::simulate(machine, &Case { noise, ..*case })?;
         noisy_s.push(noisy.seconds());
@@ -141,7 +141,7 @@ fn print(args: &Args, machine: &Machine, case: &Case, name: &str, outcomes: &[Ou
         case.layout.ranks_per_node,
         machine.name,
         machine.model.name(),
-        bytes_text(args.chunk),
+        bytes_text(args.chunk()),
     )?;
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);

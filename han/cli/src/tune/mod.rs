@@ -18,7 +18,7 @@ use han::tune::{Method, Space, assignments, is_searched};
 use han::{Collective, Config};
 
 use crate::bench::stats::parse_bytes;
-use crate::bench::{Memory, SET_VARIABLE, with_settings};
+use crate::bench::{Memory, SET_VARIABLE, no_prefix, with_settings};
 use crate::whole::{MOST_RANKS, within};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     compare: bool,
     /// Search nothing: measure the built-in rules and all ranks on the network in turns; an error if the rules are more
     /// than 5 % slower somewhere
-    #[arg(long, conflicts_with_all = ["method", "compare", "resume"])]
+    #[arg(long, conflicts_with_all = ["method", "compare", "resume", "out"])]
     against_flat: bool,
     /// The tuning file; what it has for other shapes of jobs, and for other collectives, stays
     #[arg(long, value_name = "FILE", default_value = "han-tuning.toml")]
@@ -139,6 +139,7 @@ pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs, collectives: &[C
     with_settings(&mut command, &how.set);
     if han::bootstrap::is_rank() {
         use std::os::unix::process::CommandExt;
+        no_prefix(how.node_exec.as_deref())?;
         return Err(command.args(own).exec().into());
     }
     let parent = std::process::id().to_string();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{SHARED_CORES, han, lines, output, output_with};
+use super::{HAN, SHARED_CORES, han, lines, output, output_with};
 
 #[test]
 fn explain_names_the_choice_and_the_setting_that_decided() {
@@ -44,7 +44,6 @@ fn explain_names_the_choice_and_the_setting_that_decided() {
     }
     let over = ["allreduce", "16M", "-n", "2", "--nodes", "2", "--set", "nodes_form=flat"];
     assert_ne!(explain(&over, ""), explain(&[&over[..], &["--non-commutative"]].concat(), ""));
-    assert!(output(&["explain", "bcast", "8", "--non-commutative"]).unwrap_err().contains("bcast has no operator"));
     assert!(output(&["explain", "bcast"]).unwrap_err().contains("BYTES"));
     assert!(output(&["explain", "gather", "8"]).unwrap_err().contains("allreduce"));
 }
@@ -216,10 +215,34 @@ fn explain_knows_the_root() {
     }
     for (words, why) in [
         (["explain", "bcast", "8", "-n", "4", "--root", "4"], "--root 4: the ranks are 0 to 3"),
-        (["explain", "allreduce", "8", "-n", "4", "--root", "0"], "--root: allreduce has none"),
+        (["explain", "allreduce", "8", "-n", "4", "--root", "0"], "--root has no effect on allreduce: it is for bcast"),
     ] {
         assert!(output(&words).unwrap_err().contains(why), "{words:?}");
     }
+}
+
+#[test]
+fn options_without_effect_are_refused() {
+    for (words, why) in [
+        ("explain barrier --dtype f32", "--dtype has no effect on barrier: it is for bcast, reduce, allreduce"),
+        ("explain barrier --alloc shared", "--alloc shared has no effect on barrier"),
+        ("explain barrier --in-place", "--in-place has no effect on barrier"),
+        ("explain bcast 8 --in-place", "--in-place has no effect on bcast: it is for reduce, allreduce"),
+        ("explain bcast 8 --non-commutative", "--non-commutative has no effect on bcast"),
+        ("bench allreduce,barrier --root 1", "--root has no effect on barrier, allreduce: it is for bcast, reduce"),
+        ("bench bcast --op max", "--op has no effect on bcast"),
+        ("bench barrier --dtype f64", "--dtype has no effect on barrier"),
+        ("bench barrier --buffers 2", "--buffers has no effect on barrier"),
+        ("bench barrier --alloc shared", "--alloc has no effect on barrier"),
+        ("bench bcast --cold --style loop", "leave --style loop out"),
+        ("run -n 1 -- HAN bench bcast --node-exec env", "--node-exec env: the launcher has started the ranks"),
+        ("run -n 2 -- HAN tune --node-exec env", "--node-exec env: the launcher has started the ranks"),
+    ] {
+        let words: Vec<&str> = words.split(' ').map(|word| if word == "HAN" { HAN } else { word }).collect();
+        let said = output(&words).unwrap_err();
+        assert!(said.contains(why), "{words:?}: {said}");
+    }
+    output(&["bench", "barrier,bcast", "-n", "2", "--root", "1", "--max", "4", "--ms", "1"]).unwrap();
 }
 
 #[test]
