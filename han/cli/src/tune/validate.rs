@@ -143,7 +143,7 @@ fn summarise(what: &str, checks: &[&Check]) -> Result<()> {
 
 #[derive(Serialize)]
 struct Line {
-    collective: &'static str,
+    coll: &'static str,
     bytes: usize,
     nodes: u32,
     ranks_per_node: u32,
@@ -157,8 +157,8 @@ struct Line {
 fn print_json(question: &Question<'_>, checks: &[Check], flat: &[flat::Estimated<'_>]) -> Result<()> {
     let Question { collective, bytes, nodes, ranks_per_node, .. } = *question;
     let line = |family: &Inter, segment_bytes, estimate_us, us| {
-        let (collective, settings) = (collective.name(), settings_text(family));
-        Line { collective, bytes, nodes, ranks_per_node, settings, segment_bytes, estimate_us, us }
+        let (coll, settings) = (collective.name(), settings_text(family));
+        Line { coll, bytes, nodes, ranks_per_node, settings, segment_bytes, estimate_us, us }
     };
     let levels = checks.iter().map(|check| line(&check.family, check.segment, check.estimate, check.us));
     let network = flat.iter().map(|flat| line(&flat.whole.family, None, flat.us, flat.whole.us));

@@ -436,7 +436,7 @@ fn the_model_is_set_beside_measurements() {
     assert_eq!(of("inter_algorithm=nap,nodes_form=hierarchical"), 1, "{lines:#?}");
     assert!(of("nodes_form=hierarchical") > 2 && of("nodes_form=flat") > 2, "{lines:#?}");
     for line in &lines {
-        assert_eq!((&line["collective"], &line["bytes"]), (&"allreduce".into(), &8.into()));
+        assert_eq!((&line["coll"], &line["bytes"]), (&"allreduce".into(), &8.into()));
         assert_eq!((&line["nodes"], &line["ranks_per_node"]), (&2.into(), &2.into()));
         assert!(line["segment_bytes"].is_null(), "{line}");
         assert!(["estimate_us", "us"].iter().all(|us| line[us].as_f64().unwrap() > 0.0), "{line}");
