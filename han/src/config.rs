@@ -236,25 +236,33 @@ impl Config {
         pairs.collect::<Vec<_>>().join(",")
     }
 
+    /// Several texts of `HAN_SET` as one: what a later one sets takes the place of what an earlier one does.
+    #[must_use]
+    pub fn joined<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+        let mut all: Vec<(&str, Option<String>)> = Vec::new();
+        for text in texts {
+            let later = pairs(text);
+            all.retain(|(key, _)| later.iter().all(|(other, _)| key != other));
+            all.extend(later);
+        }
+        let words = all.into_iter().map(|(key, value)| value.map_or(key.to_owned(), |value| format!("{key}={value}")));
+        words.collect::<Vec<_>>().join(",")
+    }
+
     /// Applies `key=value,...`, as in `HAN_SET` and `--set`.
     ///
     /// # Errors
-    /// A pair without `=`, an unknown key or a bad value; the message lists the valid ones.
-    pub fn set_all(&mut self, pairs: &str) -> Result<()> {
-        let mut words = pairs.split(',').map(str::trim).filter(|word| !word.is_empty()).peekable();
-        while let Some(pair) = words.next() {
-            let Some((key, value)) = pair.split_once('=') else {
-                return Err(Error::Config(format!("HAN_SET: {pair:?} is not of the form key=value")));
+    /// A pair without `=`, a key that comes twice, an unknown key or a bad value; the message lists the valid ones.
+    pub fn set_all(&mut self, text: &str) -> Result<()> {
+        let pairs = pairs(text);
+        for (place, (key, value)) in pairs.iter().enumerate() {
+            let Some(value) = value else {
+                return Err(Error::Config(format!("HAN_SET: {key:?} is not of the form key=value")));
             };
-            let (key, mut value) = (key.trim(), value.to_owned());
-            let key = if key == "method" { "methods" } else { key };
-            // The one value that is a list may have commas as well.
-            while key == "methods"
-                && let Some(more) = words.next_if(|word| !word.contains('='))
-            {
-                value = format!("{value}+{more}");
+            if let Some((_, Some(before))) = pairs[..place].iter().find(|(known, _)| known == key) {
+                let why = format!("HAN_SET: {key} is set to {before} and to {value}: leave one out");
+                return Err(Error::Config(why));
             }
-            let value = value.trim();
             self.set(key, value).map_err(|e| Error::Config(format!("HAN_SET: {e}")))?;
             self.note(key, "HAN_SET");
         }
@@ -329,6 +337,28 @@ impl Config {
     }
 }
 
+/// The pairs of `key=value,...`; what is none has no value.
+fn pairs(text: &str) -> Vec<(&str, Option<String>)> {
+    let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty()).peekable();
+    let mut pairs = Vec::new();
+    while let Some(word) = words.next() {
+        let Some((key, value)) = word.split_once('=') else {
+            pairs.push((word, None));
+            continue;
+        };
+        let key = if key.trim() == "method" { "methods" } else { key.trim() };
+        let mut value = value.trim().to_owned();
+        // The one value that is a list may have commas as well.
+        while key == "methods"
+            && let Some(more) = words.next_if(|word| !word.contains('='))
+        {
+            value = format!("{value}+{more}");
+        }
+        pairs.push((key, Some(value)));
+    }
+    pairs
+}
+
 fn bad(name: &str, value: &str, valid: &str) -> Error {
     Error::Config(format!("{name}={value}: expected one of {valid}"))
 }
@@ -370,6 +400,14 @@ mod tests {
         assert!(entries.iter().all(|entry| !entry.value.is_empty() && !entry.meaning.is_empty()), "{entries:?}");
         // What is shown as a default can be set.
         assert_eq!(read(&[("HAN_PROVIDER", &entry("providers").value)]).unwrap().providers, config.providers);
+    }
+
+    #[test]
+    fn later_texts_go_before_earlier_ones_but_none_contradicts_itself() {
+        let texts = ["spins=7,methods=cma, cico", "", "form=flat,spins=8", "odd,method=cma"];
+        let joined = Config::joined(texts);
+        assert_eq!(joined, "form=flat,spins=8,odd,methods=cma");
+        assert_eq!(Config::joined(["spins=7,spins=8"]), "spins=7,spins=8");
     }
 
     #[test]
@@ -438,6 +476,8 @@ mod tests {
             (("HAN_SET", "methods=cma,xpmem"), "shared, cma, cico"),
             (("HAN_SET", "method=xpmem"), "shared, cma, cico"),
             (("HAN_SET", "chunk_bytes=3"), "power of two"),
+            (("HAN_SET", "spins=7, leaders=2,spins=8"), "HAN_SET: spins is set to 7 and to 8: leave one out"),
+            (("HAN_SET", "methods=cma,cico,method=cma"), "methods is set to cma+cico and to cma: leave one out"),
         ] {
             let error = read(&[variables]).err().unwrap().to_string();
             assert!(error.contains(expected), "{variables:?}: {error}");

@@ -18,6 +18,7 @@ use crate::bench::{Memory, configured, default_ranks, fit, parse_datatype, parse
 use crate::effect;
 use crate::info::{tell_doubts, trial};
 use crate::output::{counted, stdout};
+use crate::run::{prefix, prefix_words};
 use crate::status::ranges_text;
 use crate::whole::{MOST_RANKS, within};
 
@@ -45,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = within(1..=MOST_RANKS))]
     nodes: u32,
     /// Command prefix for the ranks of a node, as of `han run`: the network is looked at behind it, as on node 0
-    #[arg(long, value_name = "PREFIX {node}", requires = "nodes")]
+    #[arg(long, value_name = "PREFIX {node}", requires = "nodes", value_parser = prefix)]
     node_exec: Option<String>,
     /// Root of bcast and reduce [default: 0]
     #[arg(long, value_name = "R")]
@@ -242,10 +243,7 @@ fn said_of_memory(args: &Args, config: &Config) -> Vec<String> {
 /// Replaces this process by itself on the first node, behind the prefix.
 fn on_first_node(prefix: &str) -> Result<ExitCode> {
     use std::os::unix::process::CommandExt;
-    let words = shlex::split(prefix).filter(|words| !words.is_empty());
-    let words =
-        words.ok_or_else(|| format!("--node-exec {prefix}: no command, or a quotation mark without its other"))?;
-    let words: Vec<String> = words.into_iter().map(|word| word.replace("{node}", "0")).collect();
+    let words: Vec<String> = prefix_words(prefix, 0).collect();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).arg("--on-node");
     Err(format!("--node-exec: {}: {}", words[0], command.exec()).into())

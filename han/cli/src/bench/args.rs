@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "K", value_parser = within(1..=MOST_RANKS))]
     pub(super) nodes: Option<u32>,
     /// Command prefix for the ranks of a node, as of `han run`
-    #[arg(long, value_name = "PREFIX {node}")]
+    #[arg(long, value_name = "PREFIX {node}", value_parser = crate::run::prefix)]
     pub(super) node_exec: Option<String>,
     /// Smallest message, in bytes; K, M and G are powers of 1024. Sizes are rounded down to whole elements, of which
     /// there is at least one unless B is 0

@@ -130,12 +130,11 @@ pub(crate) fn configured(settings: &[String]) -> Result<Config> {
     Ok(config)
 }
 
-/// Gives `command` the settings, behind those of this process.
+/// Gives `command` the settings, which go before those of this process.
 pub(crate) fn with_settings(command: &mut Command, settings: &[String]) {
     if !settings.is_empty() {
         let inherited = std::env::var(SET_VARIABLE).ok().filter(|text| !text.is_empty());
-        let settings: Vec<_> = inherited.iter().chain(settings).map(String::as_str).collect();
-        command.env(SET_VARIABLE, settings.join(","));
+        command.env(SET_VARIABLE, Config::joined(inherited.iter().chain(settings).map(String::as_str)));
     }
 }
 

@@ -144,12 +144,33 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "it must be a positive number of seconds up to 1e9, like 30 or 0.5".to_owned())
 }
 
-fn prefix(text: &str) -> Result<String, String> {
+/// What a node's number takes the place of.
+const NODE: &str = "{node}";
+
+/// Reads a prefix: words, in which other names in braces than [`NODE`] are mistakes.
+pub(crate) fn prefix(text: &str) -> Result<String, String> {
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || "_- ".contains(letter);
+    for (start, _) in text.match_indices('{') {
+        let Some(length) = text[start..].find('}') else { continue };
+        let place = &text[start..=start + length];
+        // A shell's variables are that shell's business: `${name}`, and `{name}>` for a descriptor.
+        let of_shell = text[..start].ends_with('$') || text[start + length + 1..].starts_with(['<', '>']);
+        if place != NODE && !of_shell && place[1..length].chars().all(is_name) {
+            return Err(format!("{place} in it stands for nothing: only {NODE} is replaced, by the node's number"));
+        }
+    }
     match shlex::split(text) {
         Some(words) if !words.is_empty() => Ok(text.to_owned()),
         Some(_) => Err("it is empty".to_owned()),
         None => Err("a quotation mark in it is not closed".to_owned()),
     }
+}
+
+/// The words of a prefix for a node.
+pub(crate) fn prefix_words(prefix: &str, node: usize) -> impl Iterator<Item = String> {
+    // They were found to be well-formed when the arguments were parsed.
+    let words = shlex::split(prefix).unwrap_or_default();
+    words.into_iter().map(move |word| word.replace(NODE, &node.to_string()))
 }
 
 #[cfg(test)]
@@ -215,6 +236,17 @@ mod tests {
             assert!(parse(&["-n", "1", &format!("--grace={absurd}"), "prog"]).unwrap_err().contains(why));
         }
         assert!(parse(&["-n", "1", "--node-exec", "'a", "prog"]).unwrap_err().contains("quotation mark"));
+        for wrong in ["{nod}", "{ node }", "{rank}", "{NODE}", "{}"] {
+            let why = format!("{wrong} in it stands for nothing: only {{node}} is replaced");
+            assert!(
+                parse(&["-n", "1", "--node-exec", &format!("a {{node}}{wrong}"), "prog"]).unwrap_err().contains(&why)
+            );
+        }
+        for right in
+            ["bash -c 'exec {fd}>&-; exec \"$@\" ${HOME}{node}'", "sh -c '{ cd /; exec \"$@\"; }' {node}", "a {node}{"]
+        {
+            parse(&["-n", "1", "--node-exec", right, "prog"]).unwrap();
+        }
         assert!(parse(&["-n", "1", "--lable", "prog"]).unwrap_err().contains("--lable"));
         assert!(parse(&["-n", "1"]).unwrap_err().contains("PROG"));
     }

@@ -16,9 +16,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use shm_core::sys::process;
 
-use super::Args;
 use super::output::Source;
 use super::placement::{Bind, Binder, Place, places};
+use super::{Args, prefix_words};
 
 /// The job's processes and our ends of their connections, all by rank.
 #[derive(Default)]
@@ -119,11 +119,8 @@ fn variables(args: &Args, rank: usize, place: Place, pmi: RawFd) -> [(&'static s
 /// behind it, as a rank without them would take itself for a world of its own.
 fn command_line(args: &Args, place: Place, variables: &[(&str, String)]) -> Vec<OsString> {
     let Some(prefix) = &args.node_exec else { return args.command.clone() };
-    // The words were found to be well-formed when the arguments were parsed.
-    let prefix = shlex::split(prefix).unwrap_or_default();
-    let prefix = prefix.into_iter().map(|word| word.replace("{node}", &place.node.to_string()));
     let variables = variables.iter().map(|(name, value)| format!("{name}={value}"));
-    let words = prefix.chain(["env".to_owned()]).chain(variables).map(OsString::from);
+    let words = prefix_words(prefix, place.node).chain(["env".to_owned()]).chain(variables).map(OsString::from);
     words.chain(args.command.iter().cloned()).collect()
 }
 

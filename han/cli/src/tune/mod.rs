@@ -78,7 +78,7 @@ pub(crate) struct JobArgs {
 #[derive(clap::Args)]
 pub(crate) struct HowArgs {
     /// Command prefix for the ranks of a node, as of `han run`
-    #[arg(long, value_name = "PREFIX {node}")]
+    #[arg(long, value_name = "PREFIX {node}", value_parser = crate::run::prefix)]
     pub(crate) node_exec: Option<String>,
     /// Where the buffers lie
     #[arg(long, value_enum, default_value_t = Memory::Private)]

@@ -9,7 +9,7 @@ mod report;
 
 use std::process::{Command, Stdio};
 
-use han::{Communicator, Operator};
+use han::{Communicator, Config, Operator};
 use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Noise;
 use serde::{Deserialize, Serialize};
@@ -98,8 +98,7 @@ fn job(args: &Args, policy: &str, turn: u32) -> Result<Sample> {
     let inherited = std::env::var(SET_VARIABLE).ok().filter(|text| !text.is_empty());
     let last = format!("inter_policy={policy}");
     let asked = inherited.as_deref().into_iter().chain(args.set.iter().map(String::as_str));
-    let settings: Vec<_> = [TREE].into_iter().chain(asked).chain([&*last]).collect();
-    command.env(SET_VARIABLE, settings.join(","));
+    command.env(SET_VARIABLE, Config::joined([TREE].into_iter().chain(asked).chain([&*last])));
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(format!("the job under inter_policy={policy} has failed: {}", output.status).into());
