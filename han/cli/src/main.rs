@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     let command = Cli::command().mut_subcommands(|one| one.allow_negative_numbers(true));
     let read = Cli::from_arg_matches(&command.get_matches());
     match read.unwrap_or_else(|error| error.exit()).command {
-        Command::Run(args) => run::main(args),
+        Command::Run(args) => run::main(&args),
         Command::Bench(args) => ended("bench", bench::main(&args)),
         Command::Info(args) => ended("info", info::main(&args)),
         Command::Explain(args) => ended("explain", explain::main(&args)),

@@ -110,7 +110,11 @@ fn descendants(spared: &HashSet<Process>) -> io::Result<Vec<Process>> {
 /// The children of every process that has some.
 fn process_tree() -> io::Result<HashMap<Pid, Vec<Process>>> {
     let mut tree: HashMap<Pid, Vec<Process>> = HashMap::new();
-    for entry in fs::read_dir("/proc")? {
+    let entries = fs::read_dir("/proc").map_err(|e| {
+        let why = format!("cannot read /proc: {e}");
+        io::Error::other(why)
+    })?;
+    for entry in entries {
         let name = entry?.file_name();
         let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         // A process that ends while we look is no longer there to be listed.

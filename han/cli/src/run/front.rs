@@ -17,12 +17,12 @@ use nix::unistd::{Pid, getpid};
 use shm_core::sys::process;
 
 use super::signals::{self, Sender, Signals};
-use super::{Args, descendants, say, start_thread};
+use super::{Args, descendants, failed, say, start_thread};
 
 /// Starts the supervisor and lives as long as it does.
 pub(super) fn main(args: &Args) -> io::Result<ExitCode> {
-    process::adopt_orphans()?;
-    process::restore_default_action(Signal::SIGCHLD)?;
+    process::adopt_orphans().map_err(failed("prctl(PR_SET_CHILD_SUBREAPER)"))?;
+    process::restore_default_action(Signal::SIGCHLD).map_err(failed("sigaction"))?;
     let mut signals = Signals::block()?;
     // A shell that ran us by `exec` may have left us processes of its own.
     let strangers = descendants::all()?;
@@ -87,7 +87,7 @@ fn watch(supervisor: &mut Child, signals: &mut Signals) -> io::Result<ExitStatus
         }
         match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
+            Err(e) => return Err(failed("poll")(e)),
         }
     }
 }

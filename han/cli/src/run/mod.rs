@@ -95,24 +95,28 @@ impl Args {
 const SUPERVISOR: &str = "run-supervisor";
 
 /// Runs the job to its end.
-pub(crate) fn main(args: Args) -> ExitCode {
+pub(crate) fn main(args: &Args) -> ExitCode {
     if args.nodes > args.ranks {
         say(&format!("{} nodes need at least as many ranks, but -n is {}", args.nodes, args.ranks));
         return ExitCode::from(2);
     }
-    if let Some(parent) = args.with_parent
-        && (set_pdeathsig(Signal::SIGTERM).is_err() || getppid().as_raw() != parent)
-    {
-        return ExitCode::FAILURE;
-    }
-    let result = match args.supervised {
-        Some(front) => supervisor::main(&args, Pid::from_raw(front)),
-        None => front::main(&args),
-    };
-    result.unwrap_or_else(|e| {
+    run(args).unwrap_or_else(|e| {
         say(&e.to_string());
         ExitCode::FAILURE
     })
+}
+
+fn run(args: &Args) -> io::Result<ExitCode> {
+    if let Some(parent) = args.with_parent {
+        set_pdeathsig(Signal::SIGTERM).map_err(failed("prctl(PR_SET_PDEATHSIG)"))?;
+        if getppid().as_raw() != parent {
+            return Ok(ExitCode::FAILURE); // it died before it could be missed
+        }
+    }
+    match args.supervised {
+        Some(front) => supervisor::main(args, Pid::from_raw(front)),
+        None => front::main(args),
+    }
 }
 
 /// One whole line on standard error; nobody may be left to read it, and a reader who takes nothing is not waited for.
@@ -128,6 +132,11 @@ fn say(text: &str) {
 /// `text` as the launcher says it.
 fn line(text: &str) -> String {
     format!("han run: {text}\n")
+}
+
+/// The error of a system call, with its name.
+fn failed<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> io::Error {
+    move |error| io::Error::other(format!("{call} failed: {}", error.into()))
 }
 
 fn start_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -8,6 +8,8 @@ use nix::libc::SI_KERNEL;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::failed;
+
 /// What a launcher passes on to its ranks.
 const FORWARDED: [Signal; 8] = [
     Signal::SIGINT,
@@ -46,12 +48,13 @@ impl Signals {
         }
         mask.add(Signal::SIGCHLD);
         mask.add(Signal::SIGTERM); // also tells the supervisor that its parent has died
-        mask.thread_block()?;
+        mask.thread_block().map_err(failed("sigprocmask"))?;
         // Blocked, these let a background process group write to its terminal, and give errors in the place of a stop
         // when it reads, and of a kill where a file becomes too large.
         let errors = [Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGXFSZ];
-        errors.into_iter().collect::<SigSet>().thread_block()?;
-        Ok(Self { queue: SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)? })
+        errors.into_iter().collect::<SigSet>().thread_block().map_err(failed("sigprocmask"))?;
+        let queue = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+        Ok(Self { queue: queue.map_err(failed("signalfd"))? })
     }
 
     /// The next signal that has arrived; does not wait.

@@ -22,7 +22,7 @@ use super::output::Forwarders;
 use super::pmi::{Links, Phase, Report};
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn_all};
-use super::{Args, descendants, placement, say};
+use super::{Args, descendants, failed, placement, say};
 use crate::output::READER_LEFT_CODE;
 
 /// How long a rank that closed its connection may take to end before that counts as a failure.
@@ -37,8 +37,8 @@ pub(super) fn main(args: &Args, front: Pid) -> io::Result<ExitCode> {
 }
 
 fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
-    nix::sys::prctl::set_name(&CString::new(super::SUPERVISOR)?)?;
-    process::adopt_orphans()?;
+    nix::sys::prctl::set_name(&CString::new(super::SUPERVISOR)?).map_err(failed("prctl(PR_SET_NAME)"))?;
+    process::adopt_orphans().map_err(failed("prctl(PR_SET_CHILD_SUBREAPER)"))?;
     let signals = Signals::block()?;
     if getppid() != front {
         return Ok(ExitCode::FAILURE); // it died before it could be missed
@@ -155,7 +155,7 @@ impl Supervisor {
         let deadline = [self.job.next_deadline(), hang_up].into_iter().flatten().min();
         match poll(&mut fds, until(deadline)) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
+            Err(e) => return Err(failed("poll")(e)),
         }
         Ok(ranks.into_iter().zip(&fds).filter(|(_, fd)| fd.any().unwrap_or(true)).map(|(rank, _)| rank).collect())
     }
@@ -345,7 +345,7 @@ fn wait_for_output(
         match poll(&mut fds, until(limit.map(|(at, _)| at))) {
             Ok(_) if fds[0].any().unwrap_or(true) => return Ok(None),
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
+            Err(e) => return Err(failed("poll")(e)),
         }
         while let Some(signal) = signals.next()? {
             if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) {

@@ -1,12 +1,16 @@
 //! Exit codes and the sentences that explain them.
 
+#![allow(unsafe_code)] // runs code before exec
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use nix::libc;
 use nix::unistd::geteuid;
 
+use crate::forbid::forbid;
 use crate::harness::{Job, unshared};
 
 #[test]
@@ -167,4 +171,17 @@ fn what_is_missing_of_proc_and_dev_is_named() {
     done.expect(1, &["cannot read /proc/self/status: ", "must be mounted"]);
     let Some(done) = without("mount -t tmpfs tmpfs /dev", &["-n", "2", "true"]) else { return };
     done.expect(1, &["cannot open /dev/null: No such file"]);
+}
+
+#[test]
+fn a_system_call_that_is_refused_is_named() {
+    for (call, name) in [(libc::SYS_prctl, "prctl(PR_SET_CHILD_SUBREAPER)"), (libc::SYS_signalfd4, "signalfd")] {
+        let refused = move || {
+            forbid(call);
+            Ok(())
+        };
+        // SAFETY: it makes system calls, and allocates only to say what has failed.
+        let job = Job::new(&["-n", "1", "true"]).with(|command| unsafe { command.pre_exec(refused) });
+        job.finish().expect(1, &[&format!("han run: {name} failed: Operation not permitted")]);
+    }
 }

@@ -7,6 +7,7 @@
 mod cleanup;
 mod death;
 mod exit;
+mod forbid;
 mod harness;
 mod hydra;
 mod placement;

@@ -1,6 +1,6 @@
 //! Ranks that fail while peers work on their memory: death within each copy method, memory that its owner
 //! unmaps, permission that is withdrawn. Every rank is told, nobody crashes, nobody waits for ever.
-#![allow(unsafe_code)] // unmaps a buffer that is in use, gives up capabilities, forbids a system call
+#![allow(unsafe_code)] // unmaps a buffer that is in use, gives up capabilities
 
 use std::env;
 use std::num::NonZeroUsize;
@@ -12,6 +12,7 @@ use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::signal::{Signal, raise};
 
+use crate::forbid::forbid;
 use crate::harness::Finished;
 use crate::{finish, reports, roles};
 
@@ -184,25 +185,6 @@ fn without_capabilities() {
     }
     let error = Command::new(env::current_exe().unwrap()).args(env::args_os().skip(1)).env(DONE, "1").exec();
     panic!("{error}");
-}
-
-/// From now on the kernel refuses `call` to this process, as a container's filter would.
-fn forbid(call: libc::c_long) {
-    const ALLOW: u32 = 0x7fff_0000;
-    const ERRNO: u32 = 0x0005_0000;
-    let step = |code: u32, jf: u8, k: u32| libc::sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf, k };
-    let mut program = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, u32::try_from(call).unwrap()),
-        step(libc::BPF_RET | libc::BPF_K, 0, ERRNO | u32::try_from(libc::EPERM).unwrap()),
-        step(libc::BPF_RET | libc::BPF_K, 0, ALLOW),
-    ];
-    let filter = libc::sock_fprog { len: u16::try_from(program.len()).unwrap(), filter: program.as_mut_ptr() };
-    // SAFETY: takes numbers only.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program lives until the kernel has copied it.
-    let outcome = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) };
-    assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// After some operations that worked, the kernel's copies are refused in the way that `how` says.

@@ -7,6 +7,8 @@
 mod copies;
 mod death;
 mod every;
+#[path = "../run/forbid.rs"]
+mod forbid;
 mod forks;
 #[allow(dead_code)] // shared with the tests of `han run`, which use all of it
 #[path = "../run/harness.rs"]
