@@ -3,9 +3,12 @@
 mod common;
 
 use common::{RANKS, han_run, stdout, without_times, word_after};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 const HELLO: &str = env!("CARGO_BIN_EXE_hello");
 const GRADIENT: &str = env!("CARGO_BIN_EXE_gradient");
@@ -109,6 +112,33 @@ fn wrong_options_are_refused() {
     }
 }
 
+#[test]
+fn what_cannot_be_written_or_read_is_an_error_in_a_line() {
+    let failed = |command: &mut Command, why: &str| {
+        let output = command.stderr(Stdio::piped()).output().expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.lines().count() == 1 && said.contains(why), "{said}");
+    };
+    for (program, arguments) in [(HELLO, &[][..]), (GRADIENT, &["--steps", "2"]), (ASP, &["--airports", "9"])] {
+        let command = || {
+            let mut command = Command::new(program);
+            command.args(arguments);
+            command
+        };
+        let full = || File::options().write(true).open("/dev/full").expect("/dev/full");
+        failed(command().stdout(full()), "cannot write to standard output: No space left");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        failed(command().stdout(writer), "cannot write to standard output: Broken pipe");
+        let mute = command().stdout(full()).stderr(full()).status().expect("the program starts");
+        assert_eq!(mute.code(), Some(1), "{program}");
+    }
+    for program in [GRADIENT, ASP] {
+        failed(Command::new(program).arg(OsStr::from_bytes(b"--steps\xff")), "usage: ");
+    }
+}
+
 /// The processes that were started as `command_line`.
 fn processes(command_line: &[&str]) -> Vec<u32> {
     let command_line: String = command_line.iter().flat_map(|word| [word, "\0"]).collect();
@@ -129,7 +159,7 @@ fn a_dead_rank_ends_the_program_with_an_error() {
     let first = lines.next().expect("a first line").expect("text");
     assert!(first.contains("training images on 3 ranks"), "{first}"); // now all ranks are in the training
     let victim = processes(&[GRADIENT, "--steps", &steps])[1].to_string();
-    let killed = std::process::Command::new("kill").args(["-9", &victim]).status();
+    let killed = Command::new("kill").args(["-9", &victim]).status();
     assert!(killed.expect("kill starts").success());
 
     let output = run.wait_with_output().expect("han run ends");

@@ -11,6 +11,7 @@
 
 use han::{Communicator, Context, Operator, TwoInt};
 use std::error::Error;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -140,8 +141,13 @@ fn floyd_warshall(comm: &Communicator, block: &mut Block, row_k: &mut [i32]) -> 
     Ok(communicating)
 }
 
+/// A line on standard output; `println!` panics where that is full, or closed.
+fn print(line: &str) -> Result<(), Box<dyn Error>> {
+    Ok(writeln!(io::stdout(), "{line}").map_err(|error| format!("cannot write to standard output: {error}"))?)
+}
+
 /// Prints the pair of airports that are furthest apart, and a digest of the whole matrix.
-fn report(comm: &Communicator, airports: &[Airport], block: &Block) -> han::Result<()> {
+fn report(comm: &Communicator, airports: &[Airport], block: &Block) -> Result<(), Box<dyn Error>> {
     let n = block.columns;
     let mut furthest = [TwoInt::new(0, 0)];
     let mut unreachable = [0_u64];
@@ -168,25 +174,25 @@ fn report(comm: &Communicator, airports: &[Airport], block: &Block) -> han::Resu
         let metres = furthest[0].value;
         let pair = usize::try_from(furthest[0].index).expect("an index is not negative");
         let (from, to) = (&airports[pair / n].name, &airports[pair % n].name);
-        println!("longest of the shortest paths: {from} to {to}, {}.{:03} km", metres / 1000, metres % 1000);
-        println!("pairs without a path: {}", unreachable[0]);
-        println!("digest of the {n} x {n} distances: {:016x}", digest[0]);
+        print(&format!("longest of the shortest paths: {from} to {to}, {}.{:03} km", metres / 1000, metres % 1000))?;
+        print(&format!("pairs without a path: {}", unreachable[0]))?;
+        print(&format!("digest of the {n} x {n} distances: {:016x}", digest[0]))?;
     }
     Ok(())
 }
 
 /// Prints the times, as means over the ranks.
-fn report_times(comm: &Communicator, total: Duration, communicating: Duration) -> han::Result<()> {
+fn report_times(comm: &Communicator, total: Duration, communicating: Duration) -> Result<(), Box<dyn Error>> {
     let mut seconds = [total.as_secs_f64(), communicating.as_secs_f64()];
     comm.allreduce_in_place(&mut seconds, Operator::Sum)?;
     let [total, communicating] = seconds.map(|sum| sum / comm.size() as f64);
     if comm.rank() == 0 {
-        println!(
+        print(&format!(
             "{} ranks, {total:.3} s: computing {:.3} s, communicating {communicating:.3} s ({:.0} %)",
             comm.size(),
             total - communicating,
             100.0 * communicating / total
-        );
+        ))?;
     }
     Ok(())
 }
@@ -222,7 +228,7 @@ fn check(
         return Err(format!("{} rows differ from the serial run's", wrong[0]).into());
     }
     if world.rank() == 0 {
-        println!("check: all {} rows equal the serial run's", block.columns);
+        print(&format!("check: all {} rows equal the serial run's", block.columns))?;
     }
     Ok(())
 }
@@ -230,7 +236,7 @@ fn check(
 fn run() -> Result<(), Box<dyn Error>> {
     const USAGE: &str = "usage: asp [--airports N] [--neighbours K] [--alloc private|shared] [--check], with N from 2";
     let (mut count, mut neighbours, mut shared, mut checked) = (usize::MAX, 8, false, false);
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next().and_then(|value| value.parse().ok()).ok_or(USAGE);
         match argument.as_str() {
@@ -274,7 +280,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("asp: {error}");
+            let _ = writeln!(io::stderr(), "asp: {error}");
             ExitCode::FAILURE
         }
     }

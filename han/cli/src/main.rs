@@ -5,6 +5,9 @@
 //!
 //! One module a subcommand; each has its `Args` and a `main` that returns the exit code or an error.
 
+// They panic where nothing can be written; `say` and `output::stdout` do not.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod bench;
 mod effect;
 mod explain;
@@ -22,7 +25,7 @@ mod whole;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use output::ended;
+use output::{ended, said};
 
 /// Collective communication on CPUs: launcher and tools.
 #[derive(Parser)]
@@ -58,16 +61,19 @@ enum Command {
 fn main() -> ExitCode {
     // What looks like an option and is a number is a value, which is judged where it belongs.
     let command = Cli::command().mut_subcommands(|one| one.allow_negative_numbers(true));
-    let read = Cli::from_arg_matches(&command.get_matches());
-    match read.unwrap_or_else(|error| error.exit()).command {
-        Command::Run(args) => run::main(&args),
-        Command::Bench(args) => ended("bench", bench::main(&args)),
-        Command::Info(args) => ended("info", info::main(&args)),
-        Command::Explain(args) => ended("explain", explain::main(&args)),
-        Command::Model(args) => ended("model", model::main(&args)),
-        Command::Tune(args) => ended("tune", tune::main(&args)),
-        Command::Status(args) => ended("status", status::main(&args)),
-        Command::Trace(args) => ended("trace", trace::main(&args)),
-        Command::Manual(args) => ended("manual", manual::main(&args, Cli::command())),
-    }
+    let read = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let (name, outcome) = match read.map(|cli| cli.command) {
+        Err(error) if error.use_stderr() => error.exit(),
+        Err(asked_for) => ("han", said(&asked_for)),
+        Ok(Command::Run(args)) => return run::main(&args),
+        Ok(Command::Bench(args)) => ("han bench", bench::main(&args)),
+        Ok(Command::Info(args)) => ("han info", info::main(&args)),
+        Ok(Command::Explain(args)) => ("han explain", explain::main(&args)),
+        Ok(Command::Model(args)) => ("han model", model::main(&args)),
+        Ok(Command::Tune(args)) => ("han tune", tune::main(&args)),
+        Ok(Command::Status(args)) => ("han status", status::main(&args)),
+        Ok(Command::Trace(args)) => ("han trace", trace::main(&args)),
+        Ok(Command::Manual(args)) => ("han manual", manual::main(&args, Cli::command())),
+    };
+    ended(name, outcome)
 }

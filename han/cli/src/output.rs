@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind, Read, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use reduce_kernels::say;
+
 /// The code by which a shell tells that `SIGPIPE` has ended a program.
 pub(crate) const READER_LEFT_CODE: u8 = 141;
 
@@ -14,7 +16,7 @@ pub(crate) const READER_LEFT_CODE: u8 = 141;
 #[error("the reader of standard output has left")]
 pub(crate) struct ReaderLeft;
 
-/// Standard output, whose broken pipe can be told from every other.
+/// Standard output, whose broken pipe can be told from every other, and whose errors say of what they are.
 pub(crate) struct Stdout(StdoutLock<'static>);
 
 /// Standard output for the subcommands.
@@ -33,7 +35,18 @@ impl Write for Stdout {
 }
 
 fn named(error: io::Error) -> io::Error {
-    if error.kind() == ErrorKind::BrokenPipe { io::Error::new(ErrorKind::BrokenPipe, ReaderLeft) } else { error }
+    match error.kind() {
+        ErrorKind::BrokenPipe => io::Error::new(ErrorKind::BrokenPipe, ReaderLeft),
+        // The writer's way to go on.
+        ErrorKind::Interrupted => error,
+        kind => io::Error::new(kind, format!("cannot write to standard output: {error}")),
+    }
+}
+
+/// Prints the help, or the version.
+pub(crate) fn said(text: &clap::Error) -> Result<ExitCode, Box<dyn Error>> {
+    text.print().and_then(|()| io::stdout().flush()).map_err(named)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// True if `error` says that the reader has left.
@@ -77,13 +90,13 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), String> {
     written.map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
-/// The exit code of a subcommand: quiet if its reader has left, else its error is printed.
-pub(crate) fn ended(subcommand: &str, outcome: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
+/// The exit code of a command: quiet if its reader has left, else its error is printed.
+pub(crate) fn ended(name: &str, outcome: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         if is_reader_left(&*error) {
             return READER_LEFT_CODE.into();
         }
-        eprintln!("han {subcommand}: {error}");
+        say(&format!("{name}: {error}"));
         ExitCode::FAILURE
     })
 }

@@ -16,6 +16,7 @@ mod bound;
 
 use han::{Communicator, Context, Operator};
 use std::error::Error;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -185,7 +186,7 @@ fn check(world: &Communicator, training: &Training) -> Result<(), Box<dyn Error>
         verdict[0] = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         let norm = serial.largest_norm.max(training.largest_norm);
         verdict[1] = bound::on_losses(&images.train, training.losses.len(), norm);
-        println!("check: differs from the loss of one rank by {:.1e}, bound {:.1e}", verdict[0], verdict[1]);
+        print(&format!("check: differs from the loss of one rank by {:.1e}, bound {:.1e}", verdict[0], verdict[1]))?;
     }
     world.bcast(&mut verdict, 0)?;
     if verdict[0] > verdict[1] {
@@ -194,7 +195,12 @@ fn check(world: &Communicator, training: &Training) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-fn report(comm: &Communicator, training: &Training, tally: [u64; 2]) -> han::Result<()> {
+/// A line on standard output; `println!` panics where that is full, or closed.
+fn print(line: &str) -> Result<(), Box<dyn Error>> {
+    Ok(writeln!(io::stdout(), "{line}").map_err(|error| format!("cannot write to standard output: {error}"))?)
+}
+
+fn report(comm: &Communicator, training: &Training, tally: [u64; 2]) -> Result<(), Box<dyn Error>> {
     // Mean over the ranks.
     let mut seconds = [training.total.as_secs_f64(), training.communicating.as_secs_f64()];
     comm.allreduce_in_place(&mut seconds, Operator::Sum)?;
@@ -204,26 +210,25 @@ fn report(comm: &Communicator, training: &Training, tally: [u64; 2]) -> han::Res
     }
     let steps = training.losses.len();
     for (step, loss) in training.losses.iter().enumerate().step_by(steps.div_ceil(8)) {
-        println!("step {step:4}  loss {loss:.6}");
+        print(&format!("step {step:4}  loss {loss:.6}"))?;
     }
     let last = training.losses[steps - 1];
-    println!("step {:4}  loss {last:.6} = 0x{:016x} on every rank", steps - 1, last.to_bits());
-    println!("test accuracy {:.1} % ({} of {})", 100.0 * tally[0] as f64 / tally[1] as f64, tally[0], tally[1]);
-    println!(
+    print(&format!("step {:4}  loss {last:.6} = 0x{:016x} on every rank", steps - 1, last.to_bits()))?;
+    print(&format!("test accuracy {:.1} % ({} of {})", 100.0 * tally[0] as f64 / tally[1] as f64, tally[0], tally[1]))?;
+    print(&format!(
         "{} ranks, {total:.3} s: computing {:.3} s, communicating {communicating:.3} s ({:.0} %), \
          allreduce {steps} x {} bytes",
         comm.size(),
         total - communicating,
         100.0 * communicating / total,
         (WEIGHTS + 1) * size_of::<f64>()
-    );
-    Ok(())
+    ))
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
     const USAGE: &str = "usage: gradient [--steps N] [--alloc private|shared] [--check]";
     let (mut steps, mut shared, mut checked) = (400, false, false);
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--check" => checked = true,
@@ -244,7 +249,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let world = context.world();
     let images = load(world)?;
     if world.rank() == 0 {
-        println!("{} training images on {} ranks", images.train_total, world.size());
+        print(&format!("{} training images on {} ranks", images.train_total, world.size()))?;
     }
     let training = if shared {
         train(world, &images, steps, &mut world.alloc(WEIGHTS + 1)?)?
@@ -265,7 +270,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("gradient: {error}");
+            let _ = writeln!(io::stderr(), "gradient: {error}");
             ExitCode::FAILURE
         }
     }

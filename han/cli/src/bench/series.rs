@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use han::{Collective, Communicator, Datatype, Operator};
+use reduce_kernels::say;
 use shm_core::sys::clock::now_ns;
 
 use super::stats::median;
@@ -71,7 +72,7 @@ pub(super) fn probe(communicator: &Communicator, cores: &[usize]) -> Result<Opti
     if communicator.rank() == 0
         && let [first, second, ..] = *cores
     {
-        let note = |error: &_| eprintln!("han bench: the distance of the cores is not known: {error}");
+        let note = |error: &_| say(&format!("han bench: the distance of the cores is not known: {error}"));
         found = limits::one_way_ns((first, second)).inspect_err(note).ok();
     }
     quiet_barrier(communicator)?;

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use han::{Config, Entry, LogLevel};
-use reduce_kernels::{Datatype, Isa, Operator, kernel, table};
+use reduce_kernels::{Datatype, Isa, Operator, kernel, say, table};
 use serde::Serialize;
 
 use crate::bench::stats::bytes_text;
@@ -153,7 +153,7 @@ fn settings_table<'a>(name: &str, settings: impl Iterator<Item = (&'static str, 
 /// Says what may not be meant, as rank 0 of a job does.
 pub(crate) fn tell_doubts(config: &Config) {
     if config.log >= LogLevel::Warn {
-        config.doubts().iter().for_each(|doubt| eprintln!("han: {doubt}"));
+        config.doubts().iter().for_each(|doubt| say(&format!("han: {doubt}")));
     }
 }
 

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use reduce_kernels::say;
 use serde::Serialize;
 use shm_core::sys::affinity::allowed_cores;
 use shm_core::sys::limits::{self, Side, Wait};
@@ -103,7 +104,7 @@ fn measure(report: &mut dyn FnMut(Limit) -> Result<()>) -> Result<()> {
             report(bandwidth("memcpy_from_peer", bytes, as_f64(bytes) / median(&times)))?;
         }
     } else {
-        eprintln!("han bench: one core only: no limit between two cores can be measured");
+        say("han bench: one core only: no limit between two cores can be measured");
     }
     report(time("yield_switch", peer.ping_pong(first, Wait::Yield, 10_000, 9)?))?;
     for bytes in SIZES {
@@ -115,7 +116,7 @@ fn measure(report: &mut dyn FnMut(Limit) -> Result<()>) -> Result<()> {
         match limits::process_vm_readv_rate(peer.pid(), source, bytes) {
             Ok(rate) => report(bandwidth("process_vm_readv", bytes, rate))?,
             Err(error) => {
-                eprintln!("han bench: {error}: this machine does not let one process read another");
+                say(&format!("han bench: {error}: this machine does not let one process read another"));
                 break;
             }
         }

@@ -11,6 +11,7 @@ use han::select::Inter;
 use han::tune::compare::{Row, compare};
 use han::tune::{Bench, Case, Entry, Journal, Measured, Method, Outcome, Point, Space, Work, search, works};
 use han::{Call, Collective, Communicator, Config, Context, Op, Operator, SharedVec};
+use reduce_kernels::say;
 use shm_core::sys::clock::now_ns;
 
 use super::{Args, HowArgs, Result, bar, file, report};
@@ -224,7 +225,7 @@ impl<'a> Worker<'a> {
     /// Opens the journal; what it has, if the search `resumes`.
     fn open(&mut self, path: &Path, resumes: bool) -> Result<String> {
         if resumes && !path.exists() {
-            eprintln!("han tune: {} is not there: the search starts anew", path.display());
+            say(&format!("han tune: {} is not there: the search starts anew", path.display()));
         }
         self.kept_in = Some((path.to_owned(), file::open(path)?));
         let read = if resumes { read_text(path) } else { Ok(String::new()) };

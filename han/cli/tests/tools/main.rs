@@ -307,6 +307,23 @@ fn a_reader_that_leaves_ends_it_quietly() {
     }
 }
 
+#[test]
+fn a_full_disk_is_an_error_and_no_panic() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (arguments, name) in
+        [(&["--version"][..], "han"), (&["--help"], "han"), (&["run", "--help"], "han"), (&["status"], "han status")]
+    {
+        let output = han().args(arguments).stdout(full()).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, format!("{name}: cannot write to standard output: No space left on device (os error 28)\n"));
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(han().args(arguments).stdout(full()).stderr(full()).status().unwrap().code(), Some(1));
+    }
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(han().arg("--version").stdout(writer).status().unwrap().code(), Some(141));
+}
+
 /// A job that is ended with the test, however the test ends.
 struct Job(Child);
 

@@ -7,6 +7,7 @@
 mod disturber;
 mod report;
 
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 use han::{Communicator, Config, Operator};
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::stats::median;
 use super::{Args, Result, SET_VARIABLE, Style, collectives, series};
 use crate::model::noise::Spec;
+use crate::output::stdout;
 use disturber::Disturber;
 
 /// Jobs of each policy.
@@ -146,7 +148,7 @@ pub(super) fn rank(args: &Args, spec: Spec, communicator: &Communicator) -> Resu
     let of = |odd: usize| by_rank.iter().skip(odd).step_by(2).cloned().collect();
     let sample = Sample { choice, verified, quiet: of(0), noisy: of(1) };
     if own == 0 {
-        println!("{}", serde_json::to_string(&sample)?);
+        writeln!(stdout(), "{}", serde_json::to_string(&sample)?)?;
     }
     Ok(verified)
 }
