@@ -25,6 +25,8 @@ pub struct Foreseen {
     layout: Layout,
     topology: Topology,
     shares_cores: bool,
+    /// Those that this process may use: ranks are bound to one after the other.
+    cores: usize,
     /// What the ranks of each node go by.
     of_node: Settings,
     wire_mbit_s: Option<u64>,
@@ -69,6 +71,7 @@ impl Foreseen {
             layout: Layout::new(&places),
             topology: Topology::new(&[&places]),
             shares_cores,
+            cores: cores.len(),
             wire_mbit_s: endpoint.as_ref().and_then(|endpoint| endpoint.wire_mbit_s()).filter(|&mbit_s| mbit_s > 0),
             provider: endpoint.map(|endpoint| endpoint.provider()),
             points,

@@ -219,10 +219,11 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     }
     match (args.plan, choice.form) {
         (true, Form::Hierarchical) => {
-            write!(out, "{}", figure::draw(foreseen.layout(), &choice.shape))?;
+            let draw = |shape| figure::draw(foreseen.layout(), &shape).map_err(|why| format!("--plan: {why}"));
+            write!(out, "{}", draw(choice.shape)?)?;
             if coll == Collective::Allreduce && choice.shape.across == Across::Whole {
                 writeln!(out, "\nthe same with {SPLIT}: ia, between nodes, as ir and ib")?;
-                write!(out, "{}", figure::draw(foreseen.layout(), &Shape { across: Across::Split, ..choice.shape }))?;
+                write!(out, "{}", draw(Shape { across: Across::Split, ..choice.shape })?)?;
             }
         }
         (true, Form::Flat) => writeln!(out, "there is no plan of tasks to draw: it is one operation of all ranks")?,

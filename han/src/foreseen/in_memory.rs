@@ -1,5 +1,8 @@
 //! What the tasks of a call that nodes do in their memory would be carried out by: each is a question to the node's engine.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use reduce_kernels::{Collective, Place};
 use shm_core::{Circumstances, Explanation, Methods, Question, explain};
 
@@ -37,10 +40,18 @@ impl Foreseen {
         let mut found: Vec<InMemory> = Vec::new();
         let shape = first_and_last(choice.shape);
         let nodes = if choice.form == Form::Hierarchical { self.layout.nodes() } else { 0 };
+        // Nodes whose ranks begin on the same core and are as many are alike.
+        let mut known: HashMap<(usize, usize), Circumstances> = HashMap::new();
         for node in 0..nodes {
             let members = self.layout.members(node);
-            let first = members[0];
-            let here = Circumstances::here(first..first + members.len(), self.of_node.clone(), methods)?;
+            let (first, begin) = (members[0], members[0] % self.cores);
+            let here = match known.entry((begin, members.len())) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => {
+                    let ranks = begin..begin + members.len();
+                    unknown.insert(Circumstances::here(ranks, self.of_node.clone(), methods)?)
+                }
+            };
             let plans: Vec<TaskPlan> = members.iter().map(|&rank| TaskPlan::new(&self.layout, &shape, rank)).collect();
             // A node's first rank has a part in all that is done in its memory.
             for (stream, tasks) in plans[0].streams.iter().filter(|(stream, _)| stream.is_in_memory()) {

@@ -1,9 +1,10 @@
 //! Plans as figures 5.6 and 5.14 of the dissertation draw them: what each rank has under way in each iteration, if all
 //! played in lock-step. The pipeline does not, but tasks have their names from there: `sbibirsr(3)`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 
+use super::simulate::check;
 use super::{Kind, Layout, Shape, Stream, Task, TaskPlan};
 
 /// Chunks, or slices of chunks, that are drawn at either end of a long vector.
@@ -84,11 +85,20 @@ pub fn timetables(layout: &Layout, shape: &Shape) -> Vec<Timetable> {
     let piece = |task: &Task| Piece { chunk: task.chunk, slice: is_cut.then_some(task.slice) };
     while left > 0 {
         let mut now = Vec::new();
+        // A rail has a rank of each node: it is looked at once for all of them.
+        let mut rails = HashMap::new();
         for (rank, progress) in ranks.iter().enumerate() {
             let mut row = Vec::new();
             for &(stream, _) in &progress.plan.streams {
+                let mut is_ready = || {
+                    let look = || layout.group(rank, stream).into_iter().all(|of| ranks[of].next(stream).is_some());
+                    if let Stream::Rail(_) | Stream::Back(_) = stream {
+                        return *rails.entry(stream).or_insert_with(look);
+                    }
+                    look()
+                };
                 if let Some(task) = progress.next(stream)
-                    && layout.group(rank, stream).into_iter().all(|member| ranks[member].next(stream).is_some())
+                    && is_ready()
                 {
                     let of_plan = &progress.plan.tasks[task];
                     row.push((of_plan.kind, piece(of_plan)));
@@ -117,8 +127,11 @@ pub fn name(row: &[(Kind, Piece)]) -> String {
 }
 
 /// The figure of a collective: one table for all ranks that do the same.
-#[must_use]
-pub fn draw(layout: &Layout, shape: &Shape) -> String {
+///
+/// # Errors
+/// A sentence if there are too many tasks.
+pub fn draw(layout: &Layout, shape: &Shape) -> Result<String, String> {
+    check(layout, shape)?;
     let tables = timetables(layout, shape);
     let mut figure = String::new();
     let mut drawn: Vec<&Timetable> = Vec::new();
@@ -133,7 +146,7 @@ pub fn draw(layout: &Layout, shape: &Shape) -> String {
         let _ = writeln!(figure, "\nrank{plural} {}", ranks.join(", "));
         draw_one(&mut figure, table);
     }
-    figure
+    Ok(figure)
 }
 
 fn draw_one(figure: &mut String, table: &Timetable) {
@@ -165,6 +178,7 @@ fn draw_one(figure: &mut String, table: &Timetable) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use reduce_kernels::Collective;
 
@@ -227,9 +241,10 @@ mod tests {
         let names = |rank: usize| tables[rank].iter().map(|row| name(row)).collect::<Vec<_>>();
         assert_eq!(names(0), ["sr(0.0)", "iasr(0.1)", "sb(0.0)", "sb(0.1)"]);
         assert_eq!(names(1), ["sr(0.0)", "sr(0.1)", "sbia(0.1)", "sb(0.1)"]);
-        let figure = draw(&layout, &Shape { count: 32, ..shape });
+        let figure = draw(&layout, &Shape { count: 32, ..shape }).unwrap();
         assert!(figure.contains("iteration | 0.0 0.1 | task"), "{figure}");
-        assert!(draw(&layout, &shape).contains("(0.1)") && !draw(&layout, &shape).contains("(1.0)"));
+        let figure = draw(&layout, &shape).unwrap();
+        assert!(figure.contains("(0.1)") && !figure.contains("(1.0)"));
     }
 
     #[test]
@@ -244,7 +259,7 @@ mod tests {
             across: Across::Whole,
             root: 1,
         };
-        let figure = draw(&layout, &shape);
+        let figure = draw(&layout, &shape).unwrap();
         assert!(figure.contains("sbib(999)") && figure.contains("...") && figure.lines().count() < 40, "{figure}");
     }
 }

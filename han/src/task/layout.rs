@@ -1,5 +1,7 @@
 //! Which rank of a communicator is where: nodes, local ranks, leaders, rails.
 
+use std::collections::HashMap;
+
 use super::Stream;
 
 /// The ranks of a communicator on their nodes.
@@ -13,24 +15,27 @@ pub struct Layout {
     places: Vec<(usize, usize)>,
     /// By node: its ranks.
     members: Vec<Vec<usize>>,
+    /// Fewest and most ranks of a node.
+    sizes: (usize, usize),
 }
 
 impl Layout {
     /// The layout of ranks on the nodes `node_of`, whose numbers may be any.
     #[must_use]
     pub fn new(node_of: &[usize]) -> Self {
-        let mut seen: Vec<usize> = Vec::new();
+        let mut seen: HashMap<usize, usize> = HashMap::new();
         let mut members: Vec<Vec<usize>> = Vec::new();
-        let places = node_of.iter().enumerate().map(|(rank, name)| {
-            let node = seen.iter().position(|known| known == name).unwrap_or(seen.len());
-            if node == seen.len() {
-                seen.push(*name);
+        let places = node_of.iter().enumerate().map(|(rank, &name)| {
+            let node = *seen.entry(name).or_insert_with(|| {
                 members.push(Vec::new());
-            }
+                members.len() - 1
+            });
             members[node].push(rank);
             (node, members[node].len() - 1)
         });
-        Self { places: places.collect(), members }
+        let places = places.collect();
+        let sizes = members.iter().fold((usize::MAX, 0), |(least, most), of| (least.min(of.len()), most.max(of.len())));
+        Self { places, members, sizes }
     }
 
     /// Number of ranks.
@@ -66,13 +71,13 @@ impl Layout {
     /// Ranks of the node that has most: as many rails there are.
     #[must_use]
     pub fn rails(&self) -> usize {
-        self.members.iter().map(Vec::len).max().unwrap_or(0)
+        self.sizes.1
     }
 
     /// Whether all nodes have as many ranks, so that no rank is on two rails.
     #[must_use]
     pub fn is_even(&self) -> bool {
-        self.members.iter().all(|members| members.len() == self.members[0].len())
+        self.sizes.0 >= self.sizes.1
     }
 
     /// The local rank by which a node takes part in a rail.

@@ -21,6 +21,16 @@ pub struct Cost {
     pub busy_s: f64,
 }
 
+/// Refuses what has too many tasks to look at each.
+pub(super) fn check(layout: &Layout, shape: &Shape) -> Result<(), String> {
+    let chunks = (shape.count * shape.element_bytes).div_ceil(shape.chunk_bytes.max(1));
+    let tasks = 2 * layout.size() * chunks * shape.leaders.clamp(1, layout.rails().max(1));
+    if tasks > MOST_TASKS {
+        return Err(format!("about {tasks} tasks of all ranks: longer chunks or fewer ranks make fewer"));
+    }
+    Ok(())
+}
+
 /// When each rank is done, in seconds after all began; `cost` gives what a task of so many ranks takes.
 ///
 /// # Errors
@@ -30,11 +40,7 @@ pub fn simulate(
     shape: &Shape,
     cost: impl FnMut(&Task, usize) -> Result<Cost, String>,
 ) -> Result<Vec<f64>, String> {
-    let chunks = (shape.count * shape.element_bytes).div_ceil(shape.chunk_bytes.max(1));
-    let tasks = 2 * layout.size() * chunks * shape.leaders.clamp(1, layout.rails().max(1));
-    if tasks > MOST_TASKS {
-        return Err(format!("about {tasks} tasks of all ranks: longer chunks or fewer ranks make fewer"));
-    }
+    check(layout, shape)?;
     let mut clock = Clock::new(layout, shape, cost);
     (0..layout.size()).try_for_each(|rank| clock.come(rank, 0.0))?;
     while let Some(Reverse(Event { at_s, what })) = clock.events.pop() {

@@ -202,6 +202,14 @@ fn explain_tells_what_a_job_over_nodes_does() {
 }
 
 #[test]
+fn explain_takes_many_nodes() {
+    let said = output(&["explain", "allreduce", "1M", "--nodes", "65536"]).unwrap();
+    assert!(said.contains("in memory, sb on nodes 0-65535: bcast"), "{said}");
+    let error = output(&["explain", "allreduce", "1G", "--nodes", "65536", "--plan"]).map(drop).unwrap_err();
+    assert!(error.contains("--plan: about ") && error.contains("longer chunks or fewer ranks make fewer"), "{error}");
+}
+
+#[test]
 fn explain_knows_the_root() {
     let plan = |root: &str| {
         let words = ["explain", "reduce", "1M", "--nodes", "2", "--plan", "--root", root];
