@@ -382,7 +382,7 @@ impl<'a> Call<'a> {
         } else if self.bytes() > isize::MAX as usize {
             format!("count {} of {} is more than memory can hold", self.count, self.datatype)
         } else {
-            format!("{} needs a buffer of {} elements here, got none", self.collective, self.count)
+            format!("this rank needs a buffer of {} elements, and has given none", self.count)
         };
         CallError(format!("{}: {what}", self.collective))
     }
@@ -455,7 +455,8 @@ pub(crate) mod tests {
         assert!(error.expect_err("band on doubles").to_string().contains("band"), "names the operator");
         assert!(Call::reduce(&[1, 2], &mut [0], Op::Builtin(Operator::Sum), 0).is_err(), "lengths differ");
         let call = Call::reduce(&[1, 2], &mut [], Op::Builtin(Operator::Sum), 0).expect("recv may be empty");
-        assert!(call.check(0, 2).is_err(), "but not at the root");
+        let error = call.check(0, 2).expect_err("but not at the root").to_string();
+        assert_eq!(error, "invalid argument: reduce: this rank needs a buffer of 2 elements, and has given none");
         assert!(call.check(1, 2).is_ok());
     }
 }
