@@ -155,6 +155,39 @@ impl Inter {
         Ok(())
     }
 
+    /// Refuses a `key` that says nothing of `collective`: one of another, or an algorithm that does not do it.
+    ///
+    /// # Errors
+    /// A sentence with what would.
+    pub(crate) fn check_for(&self, collective: Collective, key: &str) -> std::result::Result<(), String> {
+        // Those whose settings matter.
+        let parts: &[Collective] = match collective {
+            Collective::Allreduce if self.splits => &[Collective::Allreduce, Collective::Reduce, Collective::Bcast],
+            _ => &[collective],
+        };
+        let own = of_collective(key).map(|(own, _)| own);
+        let about: Vec<Collective> =
+            parts.iter().copied().filter(|&part| own.is_none() || own == place(part)).collect();
+        let name = collective.name();
+        if about.is_empty() {
+            return Err(format!("{key} says nothing of {name}: expected keys of {name}, or of all collectives"));
+        }
+        let set = match (own, key) {
+            (Some(own), _) if key.ends_with("_algorithm") => self.algorithms[own],
+            (_, "inter_algorithm") => self.algorithm,
+            _ => None,
+        };
+        let does = |algorithm: Algorithm| about.iter().any(|&part| algorithm.is_for(part));
+        match set.filter(|&set| !does(set)) {
+            Some(set) => {
+                let fitting: Vec<String> =
+                    Algorithm::all().filter(|&known| does(known)).map(|known| known.to_string()).collect();
+                Err(format!("{key}={set} does no {}: expected auto, {}", about[0].name(), fitting.join(", ")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The value of `key` as [`set`](Self::set) would take it.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<String> {

@@ -132,13 +132,16 @@ impl Row {
             return Err(at(text, &us.span(), &format!("us = {}: expected microseconds, more than 0", us.get_ref())));
         }
         let mut settings = Inter::default();
-        for (key, value) in pairs {
+        for (key, value) in &pairs {
             let set = match value.get_ref() {
                 Value::String(value) => settings.set(key.get_ref(), value),
                 Value::Integer(value) => settings.set(key.get_ref(), &value.to_string()),
                 other => Err(format!("{} = {other}: expected a text or a whole number", key.get_ref())),
             };
             set.map_err(|why| at(text, &key.span(), &why))?;
+        }
+        for key in pairs.keys() {
+            settings.check_for(collective, key.get_ref()).map_err(|why| at(text, &key.span(), &why))?;
         }
         Ok(Point { collective, bytes: bytes.into_inner(), us: us.into_inner(), estimated, settings })
     }
@@ -214,6 +217,9 @@ allreduce = [
 
     #[test]
     fn mistakes_are_told_with_their_line() {
+        let split =
+            "inter_allreduce_algorithm = \"ir+ib\", inter_bcast_algorithm = \"chain\", inter_algorithm = \"binary\"";
+        Tuning::parse(&TEXT.replace("inter_policy = \"wait_all\"", split)).unwrap();
         for (from, to, expected) in [
             ("version = 1", "version = 2", "line 1: version 2 is not known: this build of han reads version 1"),
             ("version = 1\n", "", "version"),
@@ -235,6 +241,15 @@ allreduce = [
             ("\"chain\",", "\"chain\", inter_algorithm = \"ring\",", "line 12: duplicate key"),
             ("[[shape]]", "[[shapes]]", "line 4: unknown field `shapes`"),
             ("inter_policy", "spins", "line 15: unknown key \"spins\""),
+            ("\"chain\"", "\"ring\"", "line 12: inter_algorithm=ring does no bcast: expected auto, linear, chain, "),
+            ("inter_algorithm", "inter_reduce_algorithm", "line 12: inter_reduce_algorithm says nothing of bcast: "),
+            ("inter_chunk", "inter_allreduce_chunk", "line 12: inter_allreduce_chunk_bytes says nothing of bcast: "),
+            ("inter_policy = \"wait_all\"", "inter_bcast_algorithm = \"chain\"", "line 15: inter_bcast_algorithm says"),
+            (
+                "inter_algorithm = \"chain\"",
+                "inter_bcast_algorithm = \"smp\"",
+                "line 12: inter_bcast_algorithm=smp does no",
+            ),
             ("nodes = 2", "nodes = ", "line 5: "),
         ] {
             assert!(TEXT.contains(from), "{from}");

@@ -156,6 +156,14 @@ impl Algorithm {
         }
     }
 
+    /// Whether it is for `collective` at all; what else it needs depends on the ranks.
+    #[must_use]
+    pub fn is_for(self, collective: Collective) -> bool {
+        let topology = Topology::new(&[&[0, 1]]);
+        let shape = Shape { size: 2, bytes: 8, element_bytes: 8, topology: Some(&topology), ..Shape::default() };
+        self.applies(collective, &shape).is_ok()
+    }
+
     /// Whether it goes by which ranks are on one node, and so makes both levels' steps itself.
     #[must_use]
     pub fn knows_nodes(self) -> bool {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use net_fabric::algorithm::{Algorithm, Collective, Shape};
+use net_fabric::algorithm::{Algorithm, Collective};
 use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Model;
 
@@ -135,10 +135,7 @@ pub(super) fn ways(collective: Collective, names: &[String]) -> Result<Vec<Way>>
     if !names.is_empty() {
         return names.iter().map(|name| Ok(name.parse()?)).collect();
     }
-    // What an algorithm is for does not depend on the ranks, but for the topology, which the simulation has.
-    let topology = net_fabric::algorithm::Topology::new(&[&[0, 1]]);
-    let shape = Shape { size: 2, bytes: 8, element_bytes: 8, topology: Some(&topology), ..Shape::default() };
-    Ok(Algorithm::all().filter(|algorithm| algorithm.applies(collective, &shape).is_ok()).map(Way::Flat).collect())
+    Ok(Algorithm::all().filter(|algorithm| algorithm.is_for(collective)).map(Way::Flat).collect())
 }
 
 #[cfg(test)]
