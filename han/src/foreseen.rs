@@ -54,7 +54,7 @@ impl Foreseen {
         };
         let value = if shares_cores { "shared" } else { "own" };
         let mut points = vec![Point::new("core", value, because, "assume_own_cores")];
-        let endpoint = network::endpoint(&config, !is_apart, 1);
+        let endpoint = network::endpoint(&config, (!is_apart, ranks > nodes), 1);
         let (value, because) = match &endpoint {
             Ok(endpoint) => {
                 let said = endpoint.describe();

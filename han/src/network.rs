@@ -144,7 +144,7 @@ fn connect(
     reads: u32,
     socket: usize,
 ) -> Result<Connected> {
-    let opened = endpoint(config, placing.one_host, reads);
+    let opened = endpoint(config, (placing.one_host, placing.here.len() > 1), reads);
     let addresses = agree(exchange, opened.as_ref().map(ofi::Unconnected::address))?;
     let rank = exchange.rank();
     let provider = opened.as_ref().map(ofi::Unconnected::provider).unwrap_or_default();
@@ -161,13 +161,19 @@ fn connect(
     Ok(Connected { transport: transport?, provider, wire_mbit_s, sockets })
 }
 
-/// Opens an endpoint for a job, all of whose ranks are on one host or not; `reads` as of [`ofi::Config`].
-pub(crate) fn endpoint(config: &Config, one_host: bool, reads: u32) -> net_fabric::Result<ofi::Unconnected> {
+/// Opens an endpoint for a job, all of whose ranks are on one host or not, some others of them on this one or not; `reads` as of
+/// [`ofi::Config`].
+pub(crate) fn endpoint(
+    config: &Config,
+    (one_host, in_company): (bool, bool),
+    reads: u32,
+) -> net_fabric::Result<ofi::Unconnected> {
     static FORKS_ARE_SEEN: OnceLock<bool> = OnceLock::new();
     // If the system refuses, a child that outlives this rank keeps the others from noticing its death.
     FORKS_ARE_SEEN.get_or_init(|| shm_core::sys::fork::in_children(ofi::leave_to_parent));
     let reach = if one_host { ofi::Reach::Host } else { ofi::Reach::Network };
-    ofi::open(&ofi::Config { providers: config.providers.clone(), reach, reads, ..Default::default() })
+    let (providers, neighbours) = (config.providers.clone(), one_host || in_company);
+    ofi::open(&ofi::Config { providers, reach, neighbours, reads, ..Default::default() })
 }
 
 /// Everybody's bytes, or the first rank's error.

@@ -3,7 +3,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{Job, eventually, name};
+use crate::harness::{Job, eventually, name, unshared};
 use crate::testbed::{Testbed, processes};
 
 /// `han run -n RANKS --nodes NODES --node-exec ... OPTIONS -- sh -c SCRIPT`.
@@ -89,4 +89,11 @@ fn a_cable_can_be_pulled() {
     assert!(carrier().contains("NO-CARRIER"), "{}", carrier());
     testbed.command("link", &["1", "up"]);
     assert!(carrier().contains("LOWER_UP"), "{}", carrier());
+}
+
+#[test]
+fn a_host_that_does_not_reach_itself_is_told_at_the_start() {
+    let Some(command) = unshared(&["-n"], "exec \"$0\" bench barrier -n 2 --nodes 2") else { return };
+    let why = "has no network: fi_getinfo failed: no provider fits: ";
+    Job::of(command).finish().expect(1, &[why, "by the interface lo, which is down: ip link set lo up"]);
 }

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+
 use super::config::{Config, Reach};
 use super::wire;
 use crate::error::{Error, Result};
@@ -127,8 +130,10 @@ type Judged = Vec<(Info, String)>;
 fn sorted(config: &Config) -> Result<(Judged, Judged)> {
     let mut fitting = Vec::new();
     let mut others = Vec::new();
+    let is_cut = config.neighbours && loopback_is_down();
     for info in fabric::query(Wanted::TaggedMessages)? {
-        match judge(&info, config) {
+        let cut = if is_cut && info.ip().is_some() { Err(CUT.to_owned()) } else { Ok(()) };
+        match cut.and_then(|()| judge(&info, config)) {
             Ok((rank, reason)) => fitting.push((rank, info, reason)),
             Err(reason) => others.push((info, reason)),
         }
@@ -148,6 +153,15 @@ fn sorted(config: &Config) -> Result<(Judged, Judged)> {
         }
     }
     Ok((fitting.into_iter().map(|(_, info, reason)| (info, reason)).collect(), others))
+}
+
+/// Why no address of IP fits, where the interface is down by which a host reaches itself.
+const CUT: &str = "other ranks of this host are reached by the interface lo, which is down: ip link set lo up";
+
+fn loopback_is_down() -> bool {
+    let all: Vec<_> = getifaddrs().into_iter().flatten().map(|one| one.flags).collect();
+    let mut loopback = all.iter().filter(|flags| flags.contains(InterfaceFlags::IFF_LOOPBACK)).peekable();
+    loopback.peek().is_some() && !loopback.any(|flags| flags.contains(InterfaceFlags::IFF_UP))
 }
 
 /// Its rank, lower is better, with the reason; or why it does not fit.

@@ -82,6 +82,8 @@ pub struct Config {
     pub interface: Option<Interface>,
     /// Which peers have to be reached.
     pub reach: Reach,
+    /// Other ranks are on this host, which an address of IP reaches by the loopback interface, whichever its own is.
+    pub neighbours: bool,
     /// Registers all memory, even where the provider does not demand it.
     pub register: bool,
     /// Puts the word before the message's bytes, even where the provider carries it beside them.
@@ -108,6 +110,7 @@ impl Default for Config {
             providers: Vec::new(),
             interface: None,
             reach: Reach::default(),
+            neighbours: false,
             register: false,
             word_in_message: false,
             wait: true,
