@@ -60,10 +60,14 @@ impl std::str::FromStr for Shapes {
             let shape = Shape::ALL.into_iter().find(|shape| shape.name() == name);
             shape.ok_or_else(|| format!("{name:?} is no shape: expected flat, chain, binomial or radix8"))
         };
-        for word in text.split(',').map(str::trim) {
+        let mut levels = Vec::new();
+        for (place, word) in text.split(',').map(str::trim).enumerate() {
             match word.split_once('=') {
+                None if place > 0 => return Err(format!("{word:?} is for all levels: it comes first, and once")),
                 None => shapes = [named(word)?; Level::ALL.len()],
+                Some((level, _)) if levels.contains(&level) => return Err(format!("{level:?} comes twice")),
                 Some((level, shape)) => {
+                    levels.push(level);
                     let index = Level::ALL.iter().position(|known| known.name() == level).ok_or_else(|| {
                         format!("{level:?} is no level: expected one of {}", Level::ALL.map(Level::name).join(", "))
                     })?;
@@ -278,6 +282,8 @@ mod tests {
         let expected = [Shape::Chain, Shape::Flat, Shape::Chain, Shape::Chain, Shape::Binomial];
         assert_eq!(Level::ALL.map(|level| shapes.of(level)), expected);
         assert!("ring".parse::<Shapes>().err().unwrap().contains("flat, chain, binomial or radix8"));
+        assert!("l3=flat,l3=chain".parse::<Shapes>().err().unwrap().contains("\"l3\" comes twice"));
+        assert!("l3=flat,chain".parse::<Shapes>().err().unwrap().contains("it comes first"));
         assert!("l4=flat".parse::<Shapes>().err().unwrap().contains("core, l3, numa, socket, node"));
     }
 }

@@ -15,8 +15,13 @@ impl Spec {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut rank = None;
         let (mut length, mut start, mut range, mut hz) = (None, None, None, None);
+        let mut keys = Vec::new();
         for item in text.split(',') {
             let (key, value) = item.split_once('=').ok_or_else(|| format!("`{item}` is no key=value; {USAGE}"))?;
+            if keys.contains(&key) {
+                return Err(format!("{key} comes twice; {USAGE}"));
+            }
+            keys.push(key);
             match key {
                 "rank" => rank = Some(value.parse().map_err(|_| format!("`{value}` is no rank"))?),
                 "ms" => length = Some(milliseconds(value)?),
@@ -103,7 +108,16 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused_with_the_form() {
-        for text in ["", "rank=6", "ms=1", "uniform=0..10ms", "uniform=10,hz=1", "rank=6,ms=1,at=1,hz=1", "loud=1"] {
+        for text in [
+            "",
+            "rank=6",
+            "rank=6,ms=1,rank=7",
+            "ms=1",
+            "uniform=0..10ms",
+            "uniform=10,hz=1",
+            "rank=6,ms=1,at=1,hz=1",
+            "loud=1",
+        ] {
             assert!(Spec::parse(text).is_err_and(|error| error.contains("rank=R,ms=MS")), "{text}");
         }
         for text in ["rank=-1,ms=1", "rank=1,ms=-1", "rank=1,ms=1,hz=0", "rank=1,ms=1e9", "rank=1,ms=0,hz=1e12"] {
