@@ -16,6 +16,8 @@ use crate::deputy;
 use crate::export::export;
 use crate::failed::Tested;
 use crate::gate;
+use crate::lengthy::is_none;
+use crate::progress::{ask, catch_up};
 use crate::real::{SUCCESS, StatusRoom, handle_at, put_handle, theirs};
 use crate::request;
 
@@ -95,13 +97,14 @@ fn tested(
 fn test(request: Request, flag: Number, status: Status) -> c_int {
     let real = theirs!(c"PMPI_Test", TestFn);
     // SAFETY: the arguments are those of the program's call, here and below.
-    tested(1, request.cast(), flag, || unsafe { real(request, flag, status) }, |tested, _| tested.one(0))
+    let test = || ask(|| unsafe { real(request, flag, status) }, || is_none(flag));
+    tested(1, request.cast(), flag, test, |tested, _| tested.one(0))
 }
 
 fn testall(count: c_int, requests: Requests, flag: Number, statuses: Status) -> c_int {
     let real = theirs!(c"PMPI_Testall", TestallFn);
     // SAFETY: as above.
-    let test = || unsafe { real(count, requests, flag, statuses) };
+    let test = || ask(|| unsafe { real(count, requests, flag, statuses) }, || is_none(flag));
     tested(count, requests, flag, test, |tested, _| tested.several(0..count, statuses))
 }
 
@@ -179,7 +182,7 @@ fn is_complete(request: Word) -> bool {
 fn testany(count: c_int, requests: Requests, index: Number, flag: Number, status: Status) -> c_int {
     let real = theirs!(c"PMPI_Testany", TestanyFn);
     // SAFETY: as above.
-    let test = || unsafe { real(count, requests, index, flag, status) };
+    let test = || ask(|| unsafe { real(count, requests, index, flag, status) }, || is_none(flag));
     // SAFETY: the library has stored an index there, or `MPI_UNDEFINED`, which is nobody's.
     tested(count, requests, flag, test, |tested, _| tested.one(unsafe { index.read() }))
 }
@@ -187,7 +190,7 @@ fn testany(count: c_int, requests: Requests, index: Number, flag: Number, status
 fn testsome(count: c_int, requests: Requests, completed: Number, indices: Number, statuses: Status) -> c_int {
     let real = theirs!(c"PMPI_Testsome", TestsomeFn);
     // SAFETY: as above.
-    let test = || unsafe { real(count, requests, completed, indices, statuses) };
+    let test = || ask(|| unsafe { real(count, requests, completed, indices, statuses) }, || is_none(completed));
     tested(count, requests, completed, test, |tested, number| {
         // `MPI_UNDEFINED`, that there are none, is negative.
         let places = 0..usize::try_from(number).unwrap_or(0);
@@ -293,7 +296,7 @@ export! {
         request::advance();
         let real = theirs!(c"PMPI_Request_get_status", GetStatusFn);
         // SAFETY: as above.
-        unsafe { real(request, flag, status) }
+        ask(|| unsafe { real(request, flag, status) }, || is_none(flag))
     }
 
     fn MPI_Start, PMPI_Start(request: Request) {
@@ -330,6 +333,7 @@ export! {
                 }
             });
         }
+        catch_up();
         let real = theirs!(c"PMPI_Cancel", unsafe extern "C-unwind" fn(Request) -> c_int);
         // SAFETY: as above.
         unsafe { real(request) }

@@ -14,6 +14,7 @@ use crate::abi::Word;
 use crate::export::export;
 use crate::gate;
 use crate::older::On;
+use crate::progress::ask;
 use crate::real::{self, SUCCESS, handle_at, perhaps};
 use crate::request;
 
@@ -103,19 +104,26 @@ unsafe fn made(place: *const Word) {
     });
 }
 
-/// Those that look whether others have come.
+/// Those that look whether others have come, and store where `$found` says whether, or how many.
 macro_rules! looking {
-    ($($name:ident $profiled:ident ($($argument:ident)*);)*) => {export! {$(
-        fn $name, $profiled($($argument: Word),*) {
+    ($($name:ident $profiled:ident ($($before:ident)*) $found:ident ($($after:ident)*);)*) => {export! {$(
+        fn $name, $profiled($($before: Word,)* $found: *mut c_int $(, $after: Word)*) {
+            type Real = unsafe extern "C-unwind" fn($($before: Word,)* *mut c_int $(, $after: Word)*) -> c_int;
             request::advance();
             let name = real::name(concat!(stringify!($profiled), "\0"));
-            match perhaps!(name, unsafe extern "C-unwind" fn($($argument: Word),*) -> c_int) {
+            match perhaps!(name, Real) {
                 // SAFETY: the arguments are the program's own.
-                Some(real) => unsafe { real($($argument),*) },
+                Some(real) => ask(|| unsafe { real($($before,)* $found $(, $after)*) }, || is_none($found)),
                 None => On::Nothing.lacks(name),
             }
         }
     )*}};
+}
+
+/// Whether nothing was found by a call of the MPI that was a success, and has stored a number.
+pub(crate) fn is_none(found: *const c_int) -> bool {
+    // SAFETY: the program gives room for a number. Where there is none the library's error is the program's affair.
+    !found.is_null() && unsafe { found.read() } == 0
 }
 
 making! {
@@ -251,11 +259,11 @@ lengthy! {
 }
 
 looking! {
-    MPI_Iprobe PMPI_Iprobe (a b c d e);
-    MPI_Improbe PMPI_Improbe (a b c d e f);
-    MPI_Win_test PMPI_Win_test (a b);
-    MPI_Parrived PMPI_Parrived (a b c);
-    MPI_Request_get_status_any PMPI_Request_get_status_any (a b c d e);
-    MPI_Request_get_status_all PMPI_Request_get_status_all (a b c d);
-    MPI_Request_get_status_some PMPI_Request_get_status_some (a b c d e);
+    MPI_Iprobe PMPI_Iprobe (a b c) flag (e);
+    MPI_Improbe PMPI_Improbe (a b c) flag (e f);
+    MPI_Win_test PMPI_Win_test (a) flag ();
+    MPI_Parrived PMPI_Parrived (a b) flag ();
+    MPI_Request_get_status_any PMPI_Request_get_status_any (a b c) flag (e);
+    MPI_Request_get_status_all PMPI_Request_get_status_all (a b) flag (d);
+    MPI_Request_get_status_some PMPI_Request_get_status_some (a b) number (d e);
 }

@@ -199,7 +199,7 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Pro
     members.find_nodes()?;
     let context = Context::with(Box::new(members), config).map_err(|e| e.to_string())?;
     completion::poll_as(context.job().patience().spins);
-    let progress = Progress::new()?;
+    let progress = Progress::new(abi.flavour, world.size)?;
     let meanwhile = progress.clone();
     context.meanwhile(move || meanwhile.look());
     let (communicator, mpi) = (context.world().clone(), library_version());

@@ -14,7 +14,7 @@ use crate::datatype::Datatypes;
 use crate::error::Errors;
 use crate::gate;
 use crate::operator::Operators;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::real::SUCCESS;
 use crate::report::Report;
 use crate::request::Requests;
@@ -111,6 +111,7 @@ impl Process {
         self.progress.wait_begins();
         let outcome =
             if gate::is_multiple() { self.run_beside_others(ours, call) } else { ours.communicator.run(&call) };
+        progress::is_ahead();
         match outcome {
             Ok(()) => match kept.finish() {
                 SUCCESS => SUCCESS,

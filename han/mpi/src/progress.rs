@@ -12,15 +12,21 @@
 //!
 //! Threads of a program that may have several in MPI wait outside the [gate](crate::gate), so several may look at a time. One
 //! of them is enough: the others go on polling.
+//!
+//! Who comes out of a collective of this library is ahead of the MPI: messages that were sent before it are where the MPI
+//! would have found them in a collective of its own, but it has not looked. Programs ask once whether one has come, and
+//! many an MPI answers before it looks. So a call that says no just after a collective is made again when the MPI has
+//! [caught up](ask).
 #![allow(unsafe_code)] // Calls the MPI library, which calls back.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::abi::Word;
+use crate::abi::{Flavour, Word};
+use crate::gate;
 use crate::real::{SUCCESS, StatusRoom, real};
 
 /// The way to make the MPI library go on; its clones are one.
@@ -34,6 +40,49 @@ struct Looks {
     waits: AtomicU64,
     /// Whoever has it may test the request: MPI allows that to one thread at a time.
     pace: Mutex<Option<Pace>>,
+    /// Tests in which the MPI catches up.
+    tests: usize,
+}
+
+/// A collective of this library is over, and the MPI has not caught up since.
+static IS_AHEAD: AtomicBool = AtomicBool::new(false);
+
+/// A collective of this library is over.
+#[inline]
+pub(crate) fn is_ahead() {
+    // Relaxed, here and below: a thread that has been in the collective itself sees its own note.
+    IS_AHEAD.store(true, Ordering::Relaxed);
+}
+
+/// Asks the MPI whether something has come, and once more if it has `said_no` and was not up to date.
+#[inline]
+pub(crate) fn ask(ask: impl Fn() -> c_int, said_no: impl Fn() -> bool) -> c_int {
+    let code = ask();
+    if code != SUCCESS || !IS_AHEAD.load(Ordering::Relaxed) || !said_no() {
+        return code;
+    }
+    catch_up();
+    let code = ask();
+    if code == SUCCESS && !said_no() {
+        is_ahead(); // there may be more
+    }
+    code
+}
+
+/// Lets the MPI take what was sent before a collective of this library, if there has been one since it last did.
+#[cold]
+pub(crate) fn catch_up() {
+    if IS_AHEAD.swap(false, Ordering::Relaxed)
+        && let Some(progress) = gate::inside(|process| process.progress.clone())
+    {
+        progress.catch_up();
+    }
+}
+
+/// Tests in which the MPI catches up, in a world of so many ranks. MPICH's takes one message of any rank: two of each, and
+/// some more. Open MPI's takes some dozens, and may yield the core.
+fn tests_to_catch_up(flavour: Flavour, ranks: usize) -> usize {
+    if flavour == Flavour::OpenMpi { 2 } else { (2 * ranks).clamp(8, 64) }
 }
 
 /// When the MPI is looked after next.
@@ -99,7 +148,8 @@ extern "C" fn not_cancelled(_: *mut c_void, _: c_int) -> c_int {
 }
 
 impl Progress {
-    pub(crate) fn new() -> Result<Self, String> {
+    /// Of a world of so many ranks.
+    pub(crate) fn new(flavour: Flavour, ranks: usize) -> Result<Self, String> {
         let mut request: Word = 0;
         let state = ptr::null_mut();
         // SAFETY: the functions have the types that the library calls them by, and there is room for a handle.
@@ -107,8 +157,9 @@ impl Progress {
             (real().grequest_start)(nothing_to_tell, nothing_to_free, not_cancelled, state, &raw mut request)
         } {
             SUCCESS => {
-                let request = Endless(request);
-                Ok(Self(Arc::new(Looks { request, waits: AtomicU64::new(0), pace: Mutex::new(None) })))
+                let (request, waits, pace) = (Endless(request), AtomicU64::new(0), Mutex::new(None));
+                let tests = tests_to_catch_up(flavour, ranks);
+                Ok(Self(Arc::new(Looks { request, waits, pace, tests })))
             }
             code => Err(format!("MPI_Grequest_start returned error {code}")),
         }
@@ -131,6 +182,13 @@ impl Progress {
         if pace.is_due(wait, now) {
             self.0.request.test();
             pace.tested(now, Instant::now());
+        }
+    }
+
+    /// Lets the MPI library take what has come; unless another thread is just seeing to that.
+    fn catch_up(&self) {
+        if let Ok(_pace) = self.0.pace.try_lock() {
+            (0..self.0.tests).for_each(|_| self.0.request.test());
         }
     }
 }

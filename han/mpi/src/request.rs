@@ -27,6 +27,7 @@ use crate::failed::{Cause, Failed};
 use crate::gate;
 use crate::pending::{Awaited, Pending, Queues, Receive};
 use crate::process::{Ours, Process};
+use crate::progress;
 use crate::real::{SUCCESS, StatusRoom, handle_at, real, theirs};
 use crate::rules::Why;
 use han::Collective;
@@ -294,6 +295,7 @@ impl Requests {
                 }
             }
             PENDING.fetch_sub(1, Ordering::Relaxed);
+            progress::is_ahead();
             self.complete(receive);
             drop(awaited);
         }

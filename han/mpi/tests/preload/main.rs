@@ -80,6 +80,14 @@ fn messages_go_on_while_a_rank_waits() {
 }
 
 #[test]
+fn what_was_sent_before_a_collective_is_there_after_it() {
+    let program = compile("arrived.c", &[]);
+    for ranks in 2..=4 {
+        Run::of(&program, ranks).passes();
+    }
+}
+
+#[test]
 fn threads_have_collectives_at_the_same_time() {
     let program = compile("threads.c", &["-pthread"]);
     Run::of(&program, 2).with("HAN_MPI_AFTER", "1").passes();
