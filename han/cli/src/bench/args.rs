@@ -216,17 +216,7 @@ pub(super) fn check(args: &Args) -> Result<()> {
     if args.cold && args.style == Some(Style::Loop) {
         return Err("--cold needs iterations that are timed one by one: leave --style loop out".into());
     }
-    let chosen = collectives(&args.collectives);
-    for (option, given, is_for) in [
-        ("--root", args.root != 0, Collective::has_root as fn(Collective) -> bool),
-        ("--op", args.op != Operator::Sum, Collective::reduces),
-        ("--dtype", args.dtype != Datatype::Float, Collective::has_data),
-        ("--buffers", args.buffers != 1, Collective::has_data),
-        ("--alloc", args.alloc != Memory::Private, Collective::has_data),
-    ] {
-        effect::check(option, given, is_for, &chosen)?;
-    }
-    let reduces = chosen.iter().any(|collective| collective.reduces());
+    let reduces = collectives(&args.collectives).iter().any(|collective| collective.reduces());
     if reduces && !is_defined(args.dtype, args.op) {
         let defined = Operator::ALL.into_iter().filter(|&operator| is_defined(args.dtype, operator));
         let names: Vec<_> = defined.map(Operator::name).collect();
@@ -236,6 +226,19 @@ pub(super) fn check(args: &Args) -> Result<()> {
         check_root(args, ranks as usize)?;
     }
     args.noise.map_or(Ok(()), |spec| noise::check(args, spec))
+}
+
+/// What was given and has no effect on the collectives that are measured. No error, as one line may be meant for all of them in turn.
+pub(super) fn idle(args: &Args) -> impl Iterator<Item = String> {
+    let chosen = collectives(&args.collectives);
+    let options = [
+        ("--root", args.root != 0, Collective::has_root as fn(Collective) -> bool),
+        ("--op", args.op != Operator::Sum, Collective::reduces),
+        ("--dtype", args.dtype != Datatype::Float, Collective::has_data),
+        ("--buffers", args.buffers != 1, Collective::has_data),
+        ("--alloc", args.alloc != Memory::Private, Collective::has_data),
+    ];
+    options.into_iter().filter_map(move |(option, given, is_for)| effect::check(option, given, is_for, &chosen).err())
 }
 
 pub(super) fn check_root(args: &Args, ranks: usize) -> Result<()> {
@@ -342,5 +345,17 @@ mod tests {
             assert!(text(words).contains("cannot be used with"), "{words:?}");
         }
         assert_eq!(text(&["bcast", "--dtype", "byte"]), "");
+    }
+
+    #[test]
+    fn what_has_no_effect_is_told() {
+        let told = |words: &[&str]| parse(words).map(|args| idle(&args).collect::<Vec<_>>()).expect("valid");
+        assert_eq!(
+            told(&["allreduce,barrier", "--root", "1"]),
+            ["--root has no effect on barrier, allreduce: it is for bcast, reduce"]
+        );
+        let barrier = told(&["barrier", "--op", "max", "--dtype", "f64", "--buffers", "2", "--alloc", "shared"]);
+        assert_eq!(barrier.len(), 4, "{barrier:?}");
+        assert!(told(&["all", "--root", "1", "--op", "max", "--dtype", "f64"]).is_empty());
     }
 }

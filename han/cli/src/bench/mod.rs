@@ -20,13 +20,14 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use han::{Communicator, Config, Context, bootstrap};
+use reduce_kernels::say;
 use shm_core::job::MAX_RANKS;
 use shm_core::sys::affinity::allowed_cores;
 
 use crate::limits;
 use crate::output::{ReaderLeft, is_reader_left};
 pub(crate) use args::{Args, Memory, parse_datatype, parse_setting};
-use args::{Style, check, check_root, collectives, counts};
+use args::{Style, check, check_root, collectives, counts, idle};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -194,6 +195,9 @@ fn measure(args: &Args, context: &Context) -> Result<bool> {
     let communicator = context.world();
     if let Some(spec) = args.noise {
         return noise::rank(args, spec, communicator);
+    }
+    if communicator.rank() == 0 {
+        idle(args).for_each(|note| say(&format!("han bench: {note}")));
     }
     let cores = series::common_cores(communicator)?;
     let mut verified = true;
