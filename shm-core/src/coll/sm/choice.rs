@@ -7,7 +7,7 @@
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::family::has_levels;
-use crate::coll::sm::table::{CROWD, LEVELS_FROM, Reducers, Row, SHORT_SLICES_BYTES, SHORT_SLICES_RANKS, TREES_FROM};
+use crate::coll::sm::table::{CROWD, LEVELS_FROM, Reducers, Row, SHORT_SLICES_RANKS, TREES_FROM, short_slices_bytes};
 use crate::coll::sm::{ByCore, Form};
 use crate::copy::cico::LINE;
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring, gap_bytes};
@@ -35,8 +35,8 @@ pub(crate) struct Terms {
     pub(crate) last_cache_bytes: usize,
     /// Small messages travel along trees from so many ranks on.
     pub(crate) trees_from: usize,
-    /// An allreduce of so many bytes has more in all vectors together than each rank had better read.
-    short_slices_from: usize,
+    /// A reduce of so many bytes has more in all vectors together than one rank had better read, and an allreduce than each.
+    short_slices_from: [usize; 2],
     /// What the setting says, if it does.
     pub(crate) set_slices_from: Option<usize>,
     pub(crate) set_lent_from: Option<usize>,
@@ -107,7 +107,9 @@ impl Terms {
         let (ranks, levels) = (hierarchy.size(), has_levels(hierarchy));
         let row = |collective| Row::of(collective, ranks, own_cores);
         let is_shared_out = own_cores && ranks >= SHORT_SLICES_RANKS;
-        let much = SHORT_SLICES_BYTES.div_ceil(ranks).max(LINE * ranks).max(settings.slice_min_bytes.unwrap_or(0));
+        let least = (LINE * ranks).max(settings.slice_min_bytes.unwrap_or(0));
+        let much = |collective| short_slices_bytes(collective).div_ceil(ranks).max(least);
+        let short_slices_from = |collective| if is_shared_out { much(collective) } else { usize::MAX };
         Self {
             ranks,
             own_cores,
@@ -119,7 +121,7 @@ impl Terms {
             cells: cells_in_ring(ranks),
             last_cache_bytes,
             trees_from: settings.tree_min_ranks.unwrap_or(if levels { LEVELS_FROM } else { TREES_FROM }),
-            short_slices_from: if is_shared_out { much } else { usize::MAX },
+            short_slices_from: [Collective::Reduce, Collective::Allreduce].map(short_slices_from),
             set_slices_from: settings.slice_min_bytes,
             set_lent_from: settings.single_copy_min_bytes,
             for_all_max_bytes: settings.for_all_max_bytes,
@@ -177,10 +179,15 @@ impl Terms {
         }
     }
 
-    /// True if without slices each rank would read more than it had better.
+    /// True if without slices each rank, or the root, would read more than it had better.
     #[inline]
     fn goes_by_short_slices(&self, collective: Collective, bytes: usize) -> bool {
-        bytes >= self.short_slices_from && collective == Collective::Allreduce
+        let [reduce, allreduce] = self.short_slices_from;
+        match collective {
+            Collective::Allreduce => bytes >= allreduce,
+            Collective::Reduce => bytes >= reduce,
+            Collective::Barrier | Collective::Bcast => false,
+        }
     }
 
     /// True if ranks may work jointly on `bytes` each, and no setting says how else: with a core each, where the kernel's

@@ -1,7 +1,7 @@
 //! Why a form was chosen, in words, and which settings would change it.
 
 use crate::coll::sm::choice::Decision;
-use crate::coll::sm::table::{CROWD, SHORT_SLICES_BYTES};
+use crate::coll::sm::table::{CROWD, short_slices_bytes};
 use crate::coll::sm::{Form, Terms};
 use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
@@ -35,8 +35,10 @@ impl Terms {
                 (format!("{ranks} ranks with a core each are {trees_from} or more"), change("tree_min_ranks"))
             }
             Decision::ShortSlices => {
-                let much = format!("{ranks} vectors of {bytes} bytes have {SHORT_SLICES_BYTES} or more together");
-                (format!("{much}, which without slices each rank would read"), change("slice_min_bytes"))
+                let least = short_slices_bytes(collective);
+                let who = if collective == Collective::Reduce { "the root" } else { "each rank" };
+                let much = format!("{ranks} vectors of {bytes} bytes have {least} or more together");
+                (format!("{much}, which without slices {who} would read"), change("slice_min_bytes"))
             }
             Decision::Together => {
                 let otherwise = self.decide_by_chunks(collective, bytes).form();

@@ -19,10 +19,17 @@ pub(crate) const RELAYED_PARTS: usize = 16;
 /// From so many bytes on a bcast that would be a single chunk goes in two, where ranks have a core each.
 pub(crate) const LEAST_HALVED_BYTES: usize = 8 * KIB;
 
-/// Shorter allreduces than the table says go by slices from so many ranks on, if these have a core each, from so many bytes of all
-/// ranks together on, and if there is a line of the vector for each: everybody would read as many.
+/// Shorter reductions than the table says go by slices from so many ranks on, if these have a core each, from so many bytes of all
+/// ranks together on, and if there is a line of the vector for each: in an allreduce everybody would read as many, in a
+/// reduce the root.
 pub(crate) const SHORT_SLICES_RANKS: usize = 5;
-pub(crate) const SHORT_SLICES_BYTES: usize = 16 * KIB;
+pub(crate) const fn short_slices_bytes(collective: Collective) -> usize {
+    match collective {
+        Allreduce => 16 * KIB,
+        Reduce => 72 * KIB,
+        Bcast | Collective::Barrier => NEVER,
+    }
+}
 
 /// From so many ranks on, if they share few cores, a root reduces alone, in chains, too: a sum that is handed on waits for a turn at
 /// each rank. Of 24 ranks on 2 cores both took as long.
