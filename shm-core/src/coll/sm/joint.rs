@@ -18,6 +18,7 @@ use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
 use crate::copy::cico::{LINE, copy, copy_to_shared};
 use crate::error::Result;
+use crate::job::AtWork;
 use crate::ring::{Ring, Span};
 use crate::segment::layout::PAGE;
 use reduce_kernels::{Call, Collective, Op};
@@ -211,15 +212,22 @@ impl<'a> Joint<'a> {
         let step = whole_elements(step, uncut_bytes(&self.call));
         for at in piece.clone().step_by(step) {
             let bytes = step.min(piece.end - at);
-            let result = self.reduce_step(ring, op, at, bytes, fetched)?;
-            self.bring(ring, result, at, bytes)?;
+            let (result, at_work) = self.reduce_step(ring, op, at, bytes, fetched)?;
+            self.bring(ring, at_work, result, at, bytes)?;
         }
         Ok(())
     }
 
     /// Reduces `bytes` at `at`, of which `fetched` vectors' are copied first; returns the result, which stands where this rank
-    /// receives it, if it does.
-    fn reduce_step(&mut self, ring: &mut Ring, op: &Op, at: usize, bytes: usize, fetched: usize) -> Result<*mut u8> {
+    /// receives it, if it does, and the leave to work on peers' memory, unless a user's operator has run.
+    fn reduce_step(
+        &mut self,
+        ring: &mut Ring,
+        op: &Op,
+        at: usize,
+        bytes: usize,
+        fetched: usize,
+    ) -> Result<(*mut u8, Option<AtWork>)> {
         let at_work = ring.reach_out()?;
         let is_users = is_users(&self.call);
         let rank = ring.rank();
@@ -267,13 +275,12 @@ impl<'a> Joint<'a> {
         // SAFETY: `sources` are all vectors' elements of this rank's part, which nobody writes but this rank, or copies of them;
         // `result` is one of them where that rank's vectors are in place or a copy stands there, and else apart from all.
         unsafe { fold(op, self.call.datatype, result, sources, bytes) };
-        drop(at_work);
-        Ok(result)
+        Ok((result, at_work))
     }
 
     /// Writes the `result` of a step to all who receive it.
-    fn bring(&self, ring: &Ring, result: *const u8, at: usize, bytes: usize) -> Result<()> {
-        let _at_work = ring.reach_out()?;
+    fn bring(&self, ring: &Ring, at_work: Option<AtWork>, result: *const u8, at: usize, bytes: usize) -> Result<()> {
+        let _at_work = at_work.map_or_else(|| ring.reach_out(), Ok)?;
         // Else what is mapped has it already.
         let is_apart = self.call.receives(ring.rank()) || is_users(&self.call);
         for recv in ring.peers().iter().filter(|_| !self.whole).filter_map(|&peer| self.operands.recv(peer)) {
