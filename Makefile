@@ -316,9 +316,12 @@ NO_NETWORK = $(if $(filter 0,$(shell id -u)),unshare --net)
 dist: deps ## the sources with all crates, as an archive that builds without a network (target/dist)
 	CARGO=$(CARGO) han/packaging/dist.sh $(VERSION) $(ARCHIVE)
 
-.PHONY: deb
-deb: deps dist ## Debian packages of that archive (target/dist/deb)
+.PHONY: debhelper
+debhelper:
 	@command -v dh > /dev/null || { echo "make deb: needs debhelper: apt-get install debhelper" >&2; exit 1; }
+
+.PHONY: deb
+deb: debhelper deps dist ## Debian packages of that archive (target/dist/deb)
 	$(NO_NETWORK) han/packaging/deb.sh $(VERSION) $(ARCHIVE) $(DIST)/deb
 
 .PHONY: check-deb
