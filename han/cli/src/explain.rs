@@ -17,6 +17,7 @@ use shm_core::{Circumstances, Explanation, Question, explain};
 use crate::bench::{Memory, configured, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
 use crate::effect;
 use crate::info::{tell_doubts, trial};
+use crate::named;
 use crate::output::{counted, stdout};
 use crate::run::{prefix, prefix_words};
 use crate::status::ranges_text;
@@ -34,7 +35,7 @@ const OF_BOTH_LEVELS: [&str; 3] = ["assume_own_cores", "timeout_s", "topology"];
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to explain: barrier, bcast, reduce or allreduce
-    #[arg(value_name = "COLL", value_parser = parse_collective)]
+    #[arg(value_name = "COLL", value_parser = named::collective)]
     collective: Collective,
     /// Length of a rank's vector, in bytes; K, M and G are powers of 1024
     #[arg(value_name = "BYTES", value_parser = parse_bytes, required_if_eq_any = WITH_DATA)]
@@ -325,11 +326,4 @@ impl<'a> Line<'a> {
             points: explanation.points.iter().map(Point::from).collect(),
         }
     }
-}
-
-fn parse_collective(text: &str) -> std::result::Result<Collective, String> {
-    Collective::from_name(text).ok_or_else(|| {
-        let names = Collective::ALL.map(Collective::name);
-        format!("there is no collective `{text}` here: choose {}", names.join(", "))
-    })
 }

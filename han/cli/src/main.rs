@@ -15,6 +15,7 @@ mod info;
 mod limits;
 mod manual;
 mod model;
+mod named;
 mod output;
 mod run;
 mod status;

@@ -9,6 +9,7 @@ use super::stats::parse_bytes;
 use super::{Result, noise};
 use crate::effect;
 use crate::model::noise::Spec;
+use crate::named::find;
 use crate::whole::{MOST_RANKS, within};
 
 #[derive(clap::Args)]
@@ -181,17 +182,11 @@ fn parse_selection(text: &str) -> std::result::Result<Selection, String> {
 }
 
 pub(crate) fn parse_datatype(text: &str) -> std::result::Result<Datatype, String> {
-    Datatype::from_name(text).ok_or_else(|| {
-        let names = Datatype::ALL.map(Datatype::name);
-        format!("there is no datatype `{text}`: choose {}", names.join(", "))
-    })
+    find(&Datatype::ALL.map(|datatype| (datatype.name(), datatype)), text, "datatype")
 }
 
 fn parse_operator(text: &str) -> std::result::Result<Operator, String> {
-    Operator::from_name(text).ok_or_else(|| {
-        let names = Operator::ALL.map(Operator::name);
-        format!("there is no operator `{text}`: choose {}", names.join(", "))
-    })
+    find(&Operator::ALL.map(|operator| (operator.name(), operator)), text, "operator")
 }
 
 pub(crate) fn parse_setting(text: &str) -> std::result::Result<String, String> {

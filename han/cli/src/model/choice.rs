@@ -8,6 +8,7 @@ use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Model;
 
 use super::Result;
+use crate::named::find;
 
 pub(super) fn parse_collective(text: &str) -> std::result::Result<Collective, String> {
     find(&Collective::ALL.map(|collective| (collective.name(), collective)), text, "collective")
@@ -15,12 +16,6 @@ pub(super) fn parse_collective(text: &str) -> std::result::Result<Collective, St
 
 pub(super) fn parse_model(text: &str) -> std::result::Result<Model, String> {
     find(&Model::ALL.map(|model| (model.name(), model)), text, "cost model")
-}
-
-fn find<T: Copy>(known: &[(&str, T)], text: &str, what: &str) -> std::result::Result<T, String> {
-    let found = known.iter().find(|(name, _)| *name == text).map(|&(_, value)| value);
-    let names: Vec<_> = known.iter().map(|&(name, _)| name).collect();
-    found.ok_or_else(|| format!("there is no {what} `{text}`: choose {}", names.join(", ")))
 }
 
 pub(super) fn parse_policy(text: &str) -> std::result::Result<Policy, String> {

@@ -19,6 +19,7 @@ use han::{Collective, Config};
 
 use crate::bench::stats::parse_bytes;
 use crate::bench::{Memory, SET_VARIABLE, no_prefix, with_settings};
+use crate::named;
 use crate::whole::{MOST_RANKS, within};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     pub(crate) job: JobArgs,
     /// What to tune, with commas between
     #[arg(long, value_name = "COLL[,..]", value_delimiter = ',', default_value = "bcast,reduce,allreduce")]
-    #[arg(value_parser = parse_collective)]
+    #[arg(value_parser = named::collective)]
     collectives: Vec<Collective>,
     /// Smallest vector, in bytes; K, M and G are powers of 1024
     #[arg(long, value_name = "B", default_value = "4", value_parser = parse_bytes)]
@@ -171,15 +172,5 @@ fn leaves_open(set: &[String], collectives: &[Collective]) -> Result<()> {
 }
 
 fn parse_method(text: &str) -> std::result::Result<Method, String> {
-    let found = Method::NAMES.iter().find(|(name, _)| *name == text).map(|(_, method)| *method);
-    found.ok_or_else(|| {
-        format!("there is no method `{text}`: choose {}", Method::NAMES.map(|(name, _)| name).join(", "))
-    })
-}
-
-fn parse_collective(text: &str) -> std::result::Result<Collective, String> {
-    let found = Collective::ALL.into_iter().find(|collective| collective.name() == text);
-    found.ok_or_else(|| {
-        format!("there is no collective `{text}` here: choose {}", Collective::ALL.map(Collective::name).join(", "))
-    })
+    named::find(&Method::NAMES, text, "method")
 }
