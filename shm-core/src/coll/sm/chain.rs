@@ -217,8 +217,8 @@ impl Chain {
         }
         let cells = |rank| ring.cells(rank, self.span).wrapping_add(within);
         let to = if self.is_root(ring) && call.collective == Collective::Reduce {
-            // SAFETY: in the call's buffer, which the root has.
-            unsafe { call.recv.add(at) }
+            // In the call's buffer, which the root has.
+            call.recv.wrapping_add(at)
         } else {
             cells(self.link.into)
         };
