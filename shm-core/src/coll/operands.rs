@@ -228,10 +228,10 @@ impl Operands {
         let stride = lines * LINE;
         self.fetched.resize(kernels * lines, Line::ZERO);
         let mut free = self.fetched.as_mut_ptr().cast::<u8>();
-        for peer in (0..ring.size()).filter(|&peer| peer != rank) {
-            if let Some(Some(Reached { send: Access::Kernel(buffer), .. })) = self.reached.get(peer) {
+        for peer in 0..ring.size() {
+            if let Some(Access::Kernel(buffer)) = self.send(peer) {
                 // SAFETY: `fetched` has a stride for every one of these.
-                unsafe { ring.job().reach().read(*buffer, at, free, bytes) }?;
+                unsafe { ring.job().reach().read(buffer, at, free, bytes) }?;
                 free = free.wrapping_add(stride);
             }
         }
