@@ -9,9 +9,9 @@
 //! | `direct` | cells | 1 a chunk | as `flat`, pipelined by chunks |
 //! | `slice` | cells | 2 a chunk | each rank reduces its slice of every chunk from all ranks' cells |
 //! | `ring` | cells | a chunk as many as ranks | each rank adds to the sums of the one before it, a slice after the other |
-//! | `chain` | cells | 1 a chunk | the ranks of a core hand a sum on, the root adds up those of all cores |
+//! | `chain` | cells | 1 a chunk, behind 1 where vectors may be mapped | the ranks of a core hand a sum on, the root adds up those of all cores |
 //! | `joint` | none | 2 | each rank does its part in all ranks' own vectors |
-//! | `joint` of bcasts by the kernel to many | cells | 2, and 1 a chunk | each has a part copied from the root, all read it from there |
+//! | `joint` where parts are handed on | cells | 2, and 1 a chunk | each makes a part from the root's or all ranks' vectors, all read it from its cells |
 
 mod apart;
 mod barrier;
