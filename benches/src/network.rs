@@ -4,6 +4,7 @@ use std::cmp::max;
 use std::fmt;
 use std::str::FromStr;
 
+use charts::as_f64;
 use serde::{Deserialize, Serialize};
 
 /// Nodes of a testbed (`benches/testbed`), joined by cables of one rate.
@@ -87,11 +88,6 @@ impl Network {
             _ => None,
         }
     }
-}
-
-#[allow(clippy::cast_precision_loss)] // sizes are far below 2^53
-fn as_f64(number: usize) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

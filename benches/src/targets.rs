@@ -1,6 +1,8 @@
 //! How much faster than the rivals han is to be, how near to what the machine can do, and where it is
 //! not.
 
+use charts::as_f64;
+
 use crate::machine::{Limit, State};
 use crate::network::Network;
 use crate::ratios::{Group, Line};
@@ -133,11 +135,6 @@ fn missed_over_nodes(group: &Group, network: &Network, line: &Line) -> Vec<Strin
 #[must_use]
 pub fn missed_text(group: &Group, alloc: &str, line: &Line, missed: &[String]) -> String {
     format!("{}, {alloc}, {}: {}", group.name(), bytes_text(line.bytes), missed.join("; "))
-}
-
-#[allow(clippy::cast_precision_loss)] // sizes are far below 2^53
-fn as_f64(bytes: usize) -> f64 {
-    bytes as f64
 }
 
 #[cfg(test)]

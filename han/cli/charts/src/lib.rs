@@ -128,7 +128,7 @@ pub fn colour(hue: f64, saturation: f64, lightness: f64) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// A number of something as a coordinate.
+/// A number of something, as a coordinate or to calculate with.
 #[must_use]
 #[allow(clippy::cast_precision_loss)] // far below 2^53
 pub fn as_f64(number: usize) -> f64 {

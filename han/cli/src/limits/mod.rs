@@ -9,6 +9,7 @@ mod peer;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use charts::as_f64;
 use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use reduce_kernels::say;
 use serde::Serialize;
@@ -157,11 +158,6 @@ fn bandwidth(limit: &'static str, bytes: usize, value: f64) -> Limit {
 /// Two decimals are more than the measurement is good for.
 fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
-}
-
-#[allow(clippy::cast_precision_loss)] // sizes are far below 2^53
-fn as_f64(bytes: usize) -> f64 {
-    bytes as f64
 }
 
 /// Latencies one a line, bandwidths with a column for each kind.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use charts::as_f64;
+
 use super::file::Traced;
 use super::spans::{Span, Window};
 use crate::bench::stats::{bytes_text, time_text};
@@ -223,12 +225,6 @@ fn escaped(text: &str) -> String {
         }
     }
     out
-}
-
-fn as_f64(number: usize) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "lengths of names")]
-    let number = number as f64;
-    number
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 
+use charts::as_f64;
 use han::select::{Inter, Question, explain};
 use han::tune::{Bench, Whole, Work, settings_text};
 use han::{Collective, Communicator};
@@ -183,9 +184,4 @@ pub(super) fn show(machine: &Machine, estimates: &[Estimated<'_>]) -> Result<()>
         writeln!(stdout(), "{} algorithms; error of the estimate: median {:.1} %", errors.len(), median * 100.0)?;
     }
     Ok(())
-}
-
-#[allow(clippy::cast_precision_loss)] // far below 2^53
-fn as_f64(number: usize) -> f64 {
-    number as f64
 }
