@@ -19,6 +19,7 @@ mod named;
 mod output;
 mod run;
 mod status;
+mod tables;
 mod trace;
 mod tune;
 mod whole;

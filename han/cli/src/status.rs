@@ -4,11 +4,12 @@ use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use comfy_table::Table;
 use serde_json::json;
 use shm_core::job::{self, JobStatus, RankReport};
 
 use crate::output::stdout;
+use crate::tables;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -65,8 +66,7 @@ fn as_json(job: &JobStatus) -> serde_json::Value {
 
 /// With their ranks in the world.
 fn table(job: &JobStatus) -> Table {
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN).set_header(["rank", "pid", "state", "operation", "age", "waits for ranks"]);
+    let mut table = tables::plain(["rank", "pid", "state", "operation", "age", "waits for ranks"]);
     for rank in &job.ranks {
         let here = rank.missing.iter().filter_map(|missing| Some(job.ranks.get(*missing)?.world_rank));
         let missing: Vec<_> = here.chain(rank.missing_in_world.iter().copied()).collect();
@@ -79,12 +79,7 @@ fn table(job: &JobStatus) -> Table {
             if missing.is_empty() { "-".to_owned() } else { ranges_text(&missing) },
         ]);
     }
-    for index in [0, 1, 4] {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+    tables::right(table, |column| [0, 1, 4].contains(&column))
 }
 
 fn age_text(age_ms: u64) -> String {

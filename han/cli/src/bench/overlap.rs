@@ -9,8 +9,6 @@ mod picture;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use comfy_table::Table;
-use comfy_table::presets::ASCII_MARKDOWN;
 use han::task::Layout;
 use han::{Call, Collective, Communicator, Context, Operator, Request};
 use serde::Serialize;
@@ -18,6 +16,7 @@ use serde::Serialize;
 use super::stats::{bytes_text, median, time_text};
 use super::{Result, filled};
 use crate::output::stdout;
+use crate::tables;
 pub(super) use picture::draw;
 
 /// Fewest iterations in a repeat.
@@ -137,11 +136,9 @@ pub(super) fn print(rows: &[Row], json: bool) -> Result<()> {
     if json {
         return rows.iter().try_for_each(|row| Ok(writeln!(stdout(), "{}", serde_json::to_string(row)?)?));
     }
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN);
     let places = ["bytes", "node", "leader", "rail", "module", "across nodes", "on a node"];
     let times = ["inter us", "intra us", "both us", "overlap"];
-    table.set_header(places.into_iter().chain(times));
+    let mut table = tables::plain(places.into_iter().chain(times));
     for row in rows {
         table.add_row([
             bytes_text(row.bytes),

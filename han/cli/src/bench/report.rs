@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use comfy_table::Table;
 use serde::Serialize;
 
 use super::series::{Plan, Point};
@@ -12,6 +12,7 @@ use crate::info;
 use crate::limits::Distance;
 use crate::output::stdout;
 use crate::status::ranges_text;
+use crate::tables;
 
 /// A finished series.
 pub(super) struct Report<'a> {
@@ -120,9 +121,8 @@ impl Report<'_> {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header(["bytes", "choice", "min us", "median us", "max us", "GB/s", "iterations", "verified"]);
+        let heads = ["bytes", "choice", "min us", "median us", "max us", "GB/s", "iterations", "verified"];
+        let mut table = tables::plain(heads);
         for point in self.points {
             #[allow(clippy::cast_precision_loss)] // sizes are far below 2^53
             let gigabytes_per_s = point.bytes as f64 / point.us_median / 1e3;
@@ -137,12 +137,7 @@ impl Report<'_> {
                 if point.verified { "yes" } else { "WRONG" }.to_owned(),
             ]);
         }
-        for (index, column) in table.column_iter_mut().enumerate() {
-            if index != 1 {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        table
+        tables::right(table, |column| column != 1)
     }
 
     /// The state in which all of the series was taken, or `changed`.

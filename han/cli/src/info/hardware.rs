@@ -9,7 +9,8 @@ use shm_core::sys::hwloc::{Kind, Object, Source, objects};
 use shm_core::topo::{Hierarchy, Topology};
 
 use super::placement::Ranks;
-use super::{Result, bytes_text, plain_table, ranges_text};
+use super::{Result, bytes_text, ranges_text};
+use crate::tables;
 
 #[derive(Serialize)]
 pub(super) struct Hardware {
@@ -75,7 +76,7 @@ impl Hardware {
             write!(out, " node {} (cores {})", node.node, node.cores)?;
         }
         writeln!(out, "\nHierarchy of one rank per core: {} (its tree: `han info --root 0`)", self.hierarchy)?;
-        let mut table = plain_table(&["cache", "size", "shared by cores"]);
+        let mut table = tables::plain(["cache", "size", "shared by cores"]);
         for cache in &self.caches {
             let name = format!("L{} {}", cache.level, cache.kind);
             let bytes = usize::try_from(cache.bytes).unwrap_or(usize::MAX);

@@ -10,7 +10,7 @@ pub(crate) mod trial;
 use std::io::Write;
 use std::process::ExitCode;
 
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
+use comfy_table::Table;
 use han::{Config, Entry, LogLevel};
 use reduce_kernels::{Datatype, Isa, Operator, kernel, say, table};
 use serde::Serialize;
@@ -18,6 +18,7 @@ use serde::Serialize;
 use crate::bench::stats::bytes_text;
 use crate::output::stdout;
 use crate::status::ranges_text;
+use crate::tables;
 use hardware::Hardware;
 pub(crate) use hardware::machine;
 use providers::Provider;
@@ -143,7 +144,7 @@ impl Info {
 }
 
 fn settings_table<'a>(name: &str, settings: impl Iterator<Item = (&'static str, &'a Setting)>) -> Table {
-    let mut table = plain_table(&[name, "value", "from", "meaning"]);
+    let mut table = tables::plain([name, "value", "from", "meaning"]);
     for (name, Setting { value, origin, meaning, .. }) in settings {
         table.add_row([name, value, origin, meaning]);
     }
@@ -165,16 +166,10 @@ fn configuration(config: &Config) -> Vec<Setting> {
 /// Datatypes by operators; `-` where MPI defines nothing.
 fn kernel_table() -> Table {
     let names = Operator::ALL.map(Operator::name);
-    let mut table = plain_table(&["datatype"].iter().chain(&names).copied().collect::<Vec<_>>());
+    let mut table = tables::plain(["datatype"].iter().chain(&names));
     for datatype in Datatype::ALL {
         let isa = |operator| kernel(datatype, operator).map_or("-", |kernel| kernel.isa.name());
         table.add_row([datatype.name()].into_iter().chain(Operator::ALL.map(isa)));
     }
-    table
-}
-
-pub(crate) fn plain_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN).set_header(header);
     table
 }

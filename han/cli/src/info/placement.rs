@@ -12,8 +12,9 @@ use shm_core::sys::affinity;
 use shm_core::topo::{Hierarchy, Level, Place, Processor, Shape, Topology, Tree};
 
 use crate::output::stdout;
+use crate::tables;
 
-use super::{Result, plain_table, ranges_text};
+use super::{Result, ranges_text};
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -171,7 +172,7 @@ impl Ranks {
     fn print(&self, out: &mut impl Write, machine: &str, tree: &Tree) -> Result<()> {
         let size = self.hierarchy.size();
         writeln!(out, "{machine}: ranks 0 to {} on processors {}\n", size - 1, ranges_text(&self.processors))?;
-        let mut table = plain_table(&["level", "leader", "group"]);
+        let mut table = tables::plain(["level", "leader", "group"]);
         for tier in self.hierarchy.tiers() {
             let (together, alone): (Vec<_>, Vec<_>) = tier.groups.iter().partition(|group| group.members().len() > 1);
             for group in together {

@@ -1,11 +1,10 @@
 //! The providers of libfabric on this machine: which would be taken between nodes, and why not the others.
 
+use crate::tables;
 use comfy_table::Table;
 use han::Config;
 use net_fabric::transport::ofi::{self, Candidate};
 use serde::Serialize;
-
-use super::plain_table;
 
 /// One way to other nodes.
 #[derive(Serialize)]
@@ -32,7 +31,7 @@ pub(super) fn find(config: &Config) -> (Vec<Provider>, Option<String>) {
 
 /// The providers as rows.
 pub(super) fn table(providers: &[Provider]) -> Table {
-    let mut table = plain_table(&["provider", "version", "domain", "address", "Mbit/s", "registration", "verdict"]);
+    let mut table = tables::plain(["provider", "version", "domain", "address", "Mbit/s", "registration", "verdict"]);
     for row in providers {
         let address = row.address.as_deref().unwrap_or(&row.fabric);
         let wire = &row.wire_mbit_s.map_or_else(String::new, |mbit_s| mbit_s.to_string());

@@ -16,8 +16,9 @@ use shm_core::sys::map::{DEV_SHM, SharedMap};
 use shm_core::sys::process::die_with_parent;
 use shm_core::{ExchangeError, Job};
 
-use super::{Result, plain_table};
+use super::Result;
 use crate::bench::with_settings;
+use crate::tables;
 
 /// One way and its verdict.
 #[derive(Serialize)]
@@ -123,7 +124,7 @@ impl Trial {
 }
 
 pub(super) fn table(trials: &[Trial]) -> Table {
-    let mut table = plain_table(&["method", "verdict", "used for"]);
+    let mut table = tables::plain(["method", "verdict", "used for"]);
     for trial in trials {
         table.add_row([trial.method, &trial.verdict, trial.used_for]);
     }

@@ -10,7 +10,6 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use charts::as_f64;
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use reduce_kernels::say;
 use serde::Serialize;
 use shm_core::sys::affinity::allowed_cores;
@@ -18,6 +17,7 @@ use shm_core::sys::limits::{self, Side, Wait};
 
 use crate::bench::stats::{bytes_text, median};
 use crate::output::stdout;
+use crate::tables;
 pub(crate) use peer::serve;
 use peer::{Peer, Work};
 
@@ -162,8 +162,7 @@ fn rounded(value: f64) -> f64 {
 
 /// Latencies one a line, bandwidths with a column for each kind.
 fn print_table(limits: &[Limit]) -> Result<()> {
-    let mut latencies = Table::new();
-    latencies.load_preset(ASCII_MARKDOWN).set_header(["limit", "ns"]);
+    let mut latencies = tables::plain(["limit", "ns"]);
     for limit in limits.iter().filter(|limit| limit.bytes.is_none()) {
         latencies.add_row([limit.limit.to_owned(), format!("{:.1}", limit.value)]);
     }
@@ -173,8 +172,7 @@ fn print_table(limits: &[Limit]) -> Result<()> {
             kinds.push(limit.limit);
         }
     }
-    let mut rates = Table::new();
-    rates.load_preset(ASCII_MARKDOWN).set_header(["GB/s at"].iter().chain(&kinds));
+    let mut rates = tables::plain(["GB/s at"].iter().chain(&kinds));
     for bytes in SIZES {
         let value = |kind: &str| {
             let hit = limits.iter().find(|limit| limit.limit == kind && limit.bytes == Some(bytes));
@@ -184,11 +182,8 @@ fn print_table(limits: &[Limit]) -> Result<()> {
         row.extend(kinds.iter().map(|kind| value(kind)));
         rates.add_row(row);
     }
-    for table in [&mut latencies, &mut rates] {
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        writeln!(stdout(), "{table}\n")?;
+    for table in [latencies, rates] {
+        writeln!(stdout(), "{}\n", tables::right(table, |column| column > 0))?;
     }
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use net_fabric::algorithm::Algorithm;
 use net_fabric::engine::Policy;
 use net_fabric::model::closed::Terms;
@@ -13,6 +12,7 @@ use serde::Serialize;
 use super::{Args, Result, choice};
 use crate::bench::stats::{bytes_text, time_text};
 use crate::output::stdout;
+use crate::tables;
 
 /// A closed form that belongs to what was simulated.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -170,8 +170,6 @@ pub(super) fn print(args: &Args, machine: &Machine, rows: &[Row]) -> Result<()> 
         bytes_text(args.chunk()),
         unit(args),
     )?;
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN);
     let has_several = args.ppn.values().len() > 1;
     let mut heads = vec!["nodes".to_owned()];
     heads.extend(has_several.then(|| "ranks each".to_owned()));
@@ -201,12 +199,9 @@ pub(super) fn print(args: &Args, machine: &Machine, rows: &[Row]) -> Result<()> 
             }
         }
     }
-    table.set_header(heads);
-    for line in lines {
-        table.add_row(line);
-    }
-    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    writeln!(out, "{table}")?;
+    let mut table = tables::plain(heads);
+    table.add_rows(lines);
+    writeln!(out, "{}", tables::right(table, |_| true))?;
     for note in notes {
         writeln!(out, "- {note}")?;
     }

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use net_fabric::algorithm::Algorithm;
 use net_fabric::engine::Policy;
 use net_fabric::model::{self, Case};
@@ -14,6 +13,7 @@ use super::report::Head;
 use super::{Args, Result, case, choice, plot, sizes};
 use crate::bench::stats::{bytes_text, time_text};
 use crate::output::stdout;
+use crate::tables;
 
 /// One policy with and without noise.
 pub(crate) struct Outcome {
@@ -143,9 +143,8 @@ fn print(args: &Args, machine: &Machine, case: &Case, name: &str, outcomes: &[Ou
         machine.model.name(),
         bytes_text(args.chunk()),
     )?;
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN);
-    table.set_header(["policy", "quiet", "noisy: least", "mean", "most", "slowdown", "a rank's delay", "late ranks"]);
+    let heads = ["policy", "quiet", "noisy: least", "mean", "most", "slowdown", "a rank's delay", "late ranks"];
+    let mut table = tables::plain(heads);
     for outcome in outcomes {
         let us = |seconds: Option<&Seconds>| seconds.map_or("-".to_owned(), |seconds| time_text(seconds * 1e6));
         table.add_row([
@@ -159,7 +158,6 @@ fn print(args: &Args, machine: &Machine, case: &Case, name: &str, outcomes: &[Ou
             outcome.late_ranks().to_string(),
         ]);
     }
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    writeln!(out, "{table}")?;
+    writeln!(out, "{}", tables::right(table, |column| column > 0))?;
     Ok(())
 }

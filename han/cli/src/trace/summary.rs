@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use comfy_table::Table;
 
 use super::Result;
 use super::file::Traced;
 use super::spans::{Span, Window, busy_us};
 use crate::bench::stats::{bytes_text, median, time_text};
 use crate::output::{counted, stdout};
+use crate::tables;
 
 /// Most rows of the table of calls.
 const MOST_CALLS: usize = 30;
@@ -70,22 +71,9 @@ fn all_spans(traced: &Traced) -> u64 {
     traced.ranks.iter().map(|rank| rank.spans).sum()
 }
 
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN).set_header(header);
-    table
-}
-
-fn right(mut table: Table, from: usize) -> Table {
-    for column in table.column_iter_mut().skip(from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
 /// How long each rank was in calls.
 fn of_ranks(traced: &Traced, spans: &[Span<'_>], window: &Window) -> Table {
-    let mut table = table(&["rank", "node", "host", "spans", "dropped", "in calls us", "share"]);
+    let mut table = tables::plain(["rank", "node", "host", "spans", "dropped", "in calls us", "share"]);
     for rank in &traced.ranks {
         let own = || spans.iter().filter(|span| span.rank == rank.rank);
         let in_calls = busy_us(own().filter(|span| span.is_call() || span.event.name == "wait"));
@@ -100,7 +88,7 @@ fn of_ranks(traced: &Traced, spans: &[Span<'_>], window: &Window) -> Table {
             format!("{share:.1} %"),
         ]);
     }
-    right(table, 3)
+    tables::right(table, |column| column >= 3)
 }
 
 /// Calls of one kind: their times, and how late the last rank came.
@@ -134,7 +122,7 @@ fn of_calls(whole: &[Span<'_>], spans: &[Span<'_>]) -> Table {
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by(|(_, a), (_, b)| b.times.iter().sum::<f64>().total_cmp(&a.times.iter().sum()));
     let mut table =
-        table(&["call", "bytes", "choice", "calls", "failed", "median us", "max us", "last rank late by us"]);
+        tables::plain(["call", "bytes", "choice", "calls", "failed", "median us", "max us", "last rank late by us"]);
     for ((name, bytes, choice), calls) in kinds.iter().take(MOST_CALLS) {
         table.add_row([
             (*name).to_owned(),
@@ -150,7 +138,7 @@ fn of_calls(whole: &[Span<'_>], spans: &[Span<'_>]) -> Table {
     if kinds.len() > MOST_CALLS {
         table.add_row([format!("{} more", kinds.len() - MOST_CALLS)]);
     }
-    right(table, 3)
+    tables::right(table, |column| column >= 3)
 }
 
 /// How busy each rank was with tasks in a call, on average, for the kinds of calls that took longest.
@@ -173,7 +161,7 @@ fn of_tasks(traced: &Traced, spans: &[Span<'_>]) -> Table {
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by(|(_, a), (_, b)| b.0.total_cmp(&a.0));
     let header = [&["call", "bytes", "rank"], &KINDS[..], &["memory", "network", "either", "overlap"]].concat();
-    let mut table = table(&header);
+    let mut table = tables::plain(header);
     for ((name, bytes), (_, calls)) in kinds.into_iter().take(MOST_KINDS) {
         for rank in &traced.ranks {
             let of_rank = || calls.iter().filter_map(|call| tasks.get(&(rank.rank, *call)));
@@ -194,7 +182,7 @@ fn of_tasks(traced: &Traced, spans: &[Span<'_>]) -> Table {
             table.add_row(row);
         }
     }
-    right(table, 1)
+    tables::right(table, |column| column > 0)
 }
 
 fn bytes_of(bytes: u64) -> String {

@@ -15,9 +15,9 @@ use net_fabric::transport::simulated::{Layout, Level, Line, Machine, Model, Nois
 use super::Result;
 use super::ranks::Worker;
 use crate::bench::stats::{bytes_text, time_text};
-use crate::info::plain_table;
 use crate::model::Equation;
 use crate::output::stdout;
+use crate::tables;
 
 /// Where lines through times of messages meet; beyond the last one comes what is asked for.
 const KNEES: [usize; 3] = [8, 4 << 10, 64 << 10];
@@ -154,7 +154,7 @@ pub(super) fn estimates<'a>(
 
 /// Prints `estimates` beside measurements.
 pub(super) fn show(machine: &Machine, estimates: &[Estimated<'_>]) -> Result<()> {
-    let mut table = plain_table(&["all ranks on the network", "simulated us", "equation us", "measured us", "error"]);
+    let mut table = tables::plain(["all ranks on the network", "simulated us", "equation us", "measured us", "error"]);
     let mut errors = Vec::new();
     for Estimated { whole, us, equation } in estimates {
         errors.push((us / whole.us - 1.0).abs());

@@ -8,15 +8,15 @@ use han::tune::{Method, Outcome, settings_text};
 
 use super::Result;
 use crate::bench::stats::{bytes_text, time_text};
-use crate::info::plain_table;
 use crate::output::stdout;
+use crate::tables;
 
 /// A choice that takes longer by this part is worth a word.
 pub(super) const WORSE: f64 = 0.05;
 
 /// The choices of one search, and where they are.
 pub(super) fn found(out: &Path, (method, outcome): &(Method, Outcome)) -> Result<()> {
-    let mut table = plain_table(&["collective", "bytes", "us", "estimate", "settings"]);
+    let mut table = tables::plain(["collective", "bytes", "us", "estimate", "settings"]);
     for found in &outcome.found {
         let estimate = found.estimate.map_or_else(|| "-".to_owned(), time_text);
         table.add_row([
@@ -35,7 +35,7 @@ pub(super) fn found(out: &Path, (method, outcome): &(Method, Outcome)) -> Result
 
 /// How good each search is beside the first.
 pub(super) fn compared(outcomes: &[(Method, Outcome)], rows: &[Row]) -> Result<()> {
-    let mut points = plain_table(&[
+    let mut points = tables::plain([
         "collective",
         "bytes",
         "exhaustive us",
@@ -53,7 +53,7 @@ pub(super) fn compared(outcomes: &[(Method, Outcome)], rows: &[Row]) -> Result<(
         points.add_row(cells);
     }
     writeln!(stdout(), "\nEach choice measured again, in turns; longer than exhaustive search's by\n{points}")?;
-    let mut table = plain_table(&[
+    let mut table = tables::plain([
         "search",
         "measurements",
         "seconds",
@@ -84,7 +84,7 @@ pub(super) fn compared(outcomes: &[(Method, Outcome)], rows: &[Row]) -> Result<(
 
 /// The built-in rules beside all ranks on the network.
 pub(super) fn against_flat(rows: &[Row]) -> Result<()> {
-    let mut table = plain_table(&["collective", "bytes", "built in us", "flat us", "slower by"]);
+    let mut table = tables::plain(["collective", "bytes", "built in us", "flat us", "slower by"]);
     for row in rows {
         table.add_row([
             row.case.collective.name().to_owned(),

@@ -16,9 +16,9 @@ use serde::Serialize;
 use super::ranks::Worker;
 use super::{HowArgs, Result, become_job, flat};
 use crate::bench::stats::{bytes_text, time_text};
-use crate::info::plain_table;
 use crate::model::plot::picture;
 use crate::output::{is_reader_left, stdout};
+use crate::tables;
 
 /// Width and height of one configuration's chart.
 const CHART: (u32, u32) = (300, 240);
@@ -98,7 +98,7 @@ fn what(question: &Question<'_>) -> String {
 
 fn show(question: &Question<'_>, found: &Validation) -> Result<()> {
     let checks = &found.checks;
-    let mut table = plain_table(&["settings", "segment", "estimate us", "measured us", "error"]);
+    let mut table = tables::plain(["settings", "segment", "estimate us", "measured us", "error"]);
     for check in checks {
         table.add_row([
             settings_text(&check.family),

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use net_fabric::transport::simulated::Seconds;
 use serde::Serialize;
 
@@ -12,6 +11,7 @@ use super::{Measured, POLICIES};
 use crate::model::noise::Spec;
 use crate::model::{plot, study::Outcome};
 use crate::output::stdout;
+use crate::tables;
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -133,10 +133,8 @@ fn print(args: &Args, lines: &[Line<'_>]) -> Result<()> {
         "{coll} of {} by {choice}, {ranks} ranks, {operations} operations: microseconds",
         bytes_text(*bytes)
     )?;
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN);
     let heads = ["policy", "quiet: median", "mean", "noisy: least", "median", "mean", "most", "lost", "late ranks"];
-    table.set_header(heads);
+    let mut table = tables::plain(heads);
     for line in lines {
         table.add_row([
             line.policy.to_owned(),
@@ -150,8 +148,7 @@ fn print(args: &Args, lines: &[Line<'_>]) -> Result<()> {
             line.late_ranks.map_or("-".to_owned(), |ranks| ranks.to_string()),
         ]);
     }
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    writeln!(out, "{table}")?;
+    writeln!(out, "{}", tables::right(table, |column| column > 0))?;
     for line in lines.iter().filter(|line| line.left_out > 0) {
         writeln!(
             out,
