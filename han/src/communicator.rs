@@ -43,6 +43,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// What carries operations out, unless it is just doing so.
+    #[inline]
+    pub(crate) fn carrier(&self) -> Result<RefMut<'_, Carrier>> {
+        self.carrier.try_borrow_mut().map_err(|_| Error::InUse(self.id))
+    }
+
     /// Tells the trace which operations have completed.
     pub(crate) fn note_completed(&self, carrier: &Carrier, context: &Inner) {
         let Some(trace) = context.trace() else { return };
@@ -268,7 +274,7 @@ impl Communicator {
     #[inline]
     fn carrier(&self) -> Result<RefMut<'_, Carrier>> {
         self.context.check()?;
-        self.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(self.shared.id))
+        self.shared.carrier()
     }
 
     #[inline]

@@ -30,7 +30,7 @@ impl RawRequest {
     pub fn test(&mut self) -> Result<bool> {
         self.context.check_process()?;
         self.context.progress()?;
-        let mut carrier = self.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(0))?;
+        let mut carrier = self.shared.carrier()?;
         let tested = carrier.test(self.ticket, &self.context);
         self.shared.note_completed(&carrier, &self.context);
         if let (Err(_), Some(trace)) = (&tested, self.context.trace()) {
@@ -57,7 +57,7 @@ impl RawRequest {
     /// The job has ended.
     pub fn wait(&mut self) -> Result<()> {
         self.context.check_process()?;
-        let mut carrier = self.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(0))?;
+        let mut carrier = self.shared.carrier()?;
         let Some(trace) = self.context.trace() else { return carrier.wait(self.ticket, &self.context) };
         let open = trace.begin(Lane::Calls, What::named("wait"));
         let waited = carrier.wait(self.ticket, &self.context);
@@ -99,7 +99,7 @@ impl<T> Buffer for Vec<T> {
     type Kept = Owned<T>;
 
     fn give_back(kept: Owned<T>, request: &RawRequest) -> Result<Self> {
-        let mut carrier = request.shared.carrier.try_borrow_mut().map_err(|_| Error::InUse(0))?;
+        let mut carrier = request.shared.carrier()?;
         carrier.take(kept).map_err(|_| Error::InUse(carrier.id()))
     }
 }
