@@ -14,7 +14,9 @@ use serde::Serialize;
 use shm_core::settings::KEYS;
 use shm_core::{Circumstances, Explanation, Question, explain};
 
-use crate::bench::{Memory, configured, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes};
+use crate::bench::{
+    Memory, check_root, configured, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes,
+};
 use crate::effect;
 use crate::info::{tell_doubts, trial};
 use crate::named;
@@ -105,7 +107,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let ranks = args.ranks.map_or_else(|| default_ranks(Some(args.nodes)), |ranks| ranks as usize);
     fit(ranks, args.nodes)?;
     check_effect(args)?;
-    check_root(args, ranks)?;
+    check_root(args.root(), ranks)?;
     check_length(args)?;
     if args.nodes > 1 {
         return between_nodes(args, config, ranks);
@@ -144,13 +146,6 @@ fn check_effect(args: &Args) -> Result<()> {
         effect::check(option, given, is_for, &[args.collective])?;
     }
     Ok(())
-}
-
-fn check_root(args: &Args, ranks: usize) -> Result<()> {
-    match args.root {
-        Some(root) if root >= ranks => Err(format!("--root {root}: the ranks are 0 to {}", ranks - 1).into()),
-        _ => Ok(()),
-    }
 }
 
 /// An error for a length that no call can have.

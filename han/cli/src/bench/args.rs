@@ -218,7 +218,7 @@ pub(super) fn check(args: &Args) -> Result<()> {
         return Err(format!("{} is not defined on {}: choose {}", args.op, args.dtype, names.join(", ")).into());
     }
     if let Some(ranks) = args.ranks {
-        check_root(args, ranks as usize)?;
+        check_root(args.root, ranks as usize)?;
     }
     args.noise.map_or(Ok(()), |spec| noise::check(args, spec))
 }
@@ -236,11 +236,9 @@ pub(super) fn idle(args: &Args) -> impl Iterator<Item = String> {
     options.into_iter().filter_map(move |(option, given, is_for)| effect::check(option, given, is_for, &chosen).err())
 }
 
-pub(super) fn check_root(args: &Args, ranks: usize) -> Result<()> {
-    if args.root >= ranks {
-        return Err(format!("--root {}: the ranks are 0 to {}", args.root, ranks - 1).into());
-    }
-    Ok(())
+/// An error for a root that so many ranks do not have.
+pub(crate) fn check_root(root: usize, ranks: usize) -> std::result::Result<(), String> {
+    if root < ranks { Ok(()) } else { Err(format!("--root {root}: the ranks are 0 to {}", ranks - 1)) }
 }
 
 /// Element counts from `--min` to `--max`.

@@ -26,8 +26,8 @@ use shm_core::sys::affinity::allowed_cores;
 
 use crate::limits;
 use crate::output::{ReaderLeft, is_reader_left};
-pub(crate) use args::{Args, Memory, parse_datatype, parse_setting};
-use args::{Style, check, check_root, collectives, counts, idle};
+pub(crate) use args::{Args, Memory, check_root, parse_datatype, parse_setting};
+use args::{Style, check, collectives, counts, idle};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -150,7 +150,7 @@ fn work(args: &Args) -> Result<ExitCode> {
     if let Some(wanted) = args.nodes.filter(|&wanted| wanted as usize != nodes) {
         return Err(format!("--nodes {wanted}, but the launcher spread the ranks over {nodes}").into());
     }
-    check_root(args, ranks)?;
+    check_root(args.root, ranks)?;
     if args.overlap {
         let measured = measure_overlap(args, &context);
         context.finalize()?;

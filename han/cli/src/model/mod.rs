@@ -23,6 +23,7 @@ use net_fabric::model::closed::Terms;
 use net_fabric::model::{self, Case};
 use net_fabric::transport::simulated::{Layout, Machine, Model, Noise};
 
+use crate::bench::check_root;
 use crate::effect;
 use crate::tune::{HowArgs, validate};
 use crate::whole::within;
@@ -164,10 +165,7 @@ fn check(args: &Args, ways: &[Way]) -> Result<()> {
         return Err("--repeats is for delays that are drawn: this one is the same each time".into());
     }
     for (nodes, ppn) in shapes(args) {
-        let ranks = Layout::new(nodes, ppn)?.ranks();
-        if args.root() >= ranks {
-            return Err(format!("--root {}: the ranks are 0 to {}", args.root(), ranks - 1).into());
-        }
+        check_root(args.root(), Layout::new(nodes, ppn)?.ranks())?;
     }
     if args.svg.is_some() && args.noise.is_none() && shapes(args).count() * sizes(args).len() < 2 {
         return Err("--svg draws lines: give several numbers of --nodes, of --ppn or of --bytes".into());
