@@ -45,12 +45,12 @@ fn input_that_rank_0_does_not_read_is_left_for_others() {
     assert_eq!(Job::of(command).finish().stdout, "1\n2\n");
 }
 
-/// `han run OPTIONS -- sh -c SCRIPT` on a terminal of its own, made by script(1), and its keyboard.
+/// `han run -n 2 --timeout 250 -- sh -c SCRIPT` on a terminal of its own, made by script(1), and its keyboard.
 ///
 /// What comes out includes the terminal's echo.
-fn on_a_terminal(options: &str, script: &str) -> (Running, ChildStdin) {
+fn on_a_terminal(script: &str) -> (Running, ChildStdin) {
     // Without exec, a shell that stays between them would take the keyboard's signals too.
-    let line = format!("exec '{}' run {options} -- sh -c '{script}'", env!("CARGO_BIN_EXE_han"));
+    let line = format!("exec '{}' run -n 2 --timeout 250 -- sh -c '{script}'", env!("CARGO_BIN_EXE_han"));
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
     let mut job = Job::of(command).with(|c| c.stdin(Stdio::piped())).start();
@@ -61,7 +61,7 @@ fn on_a_terminal(options: &str, script: &str) -> (Running, ChildStdin) {
 #[test]
 fn what_is_typed_reaches_rank_0() {
     let program = r#"[ $PMI_RANK = 1 ] || { read line; echo "rank 0 got <$line>"; }"#;
-    let (job, mut keyboard) = on_a_terminal("-n 2 --timeout 250", program);
+    let (job, mut keyboard) = on_a_terminal(program);
     keyboard.write_all(b"hello there\n").unwrap();
     let done = job.finish();
     assert!(done.stdout.contains("rank 0 got <hello there>"), "{done:?}");
@@ -73,7 +73,7 @@ fn control_c_reaches_every_rank_once() {
     // Rank 0 may end only after both have counted; a second signal would come at once.
     let program = r#"trap "echo rank \$PMI_RANK interrupted; n=1" INT; echo ready; \
                      while [ -z "$n" ]; do sleep 0.05; done; sleep 0.3"#;
-    let (mut job, mut keyboard) = on_a_terminal("-n 2 --timeout 250", program);
+    let (mut job, mut keyboard) = on_a_terminal(program);
     let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.by_ref().filter(|line| line.contains("ready")).take(2).count(), 2);
     keyboard.write_all(b"\x03").unwrap();
@@ -87,7 +87,7 @@ fn control_c_reaches_every_rank_once() {
 #[test]
 fn control_z_does_not_stop_a_job_that_no_shell_could_continue() {
     let program = r#"echo ready; [ $PMI_RANK = 1 ] || { read line; echo "rank 0 got <$line>"; }"#;
-    let (mut job, mut keyboard) = on_a_terminal("-n 2 --timeout 250", program);
+    let (mut job, mut keyboard) = on_a_terminal(program);
     let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.by_ref().filter(|line| line.contains("ready")).take(2).count(), 2);
     keyboard.write_all(b"\x1ahello\n").unwrap();
@@ -97,7 +97,7 @@ fn control_z_does_not_stop_a_job_that_no_shell_could_continue() {
 
 #[test]
 fn a_rank_that_the_terminal_stops_is_told_of() {
-    let (mut job, mut keyboard) = on_a_terminal("-n 2 --timeout 250", "[ $PMI_RANK = 1 ] || read line </dev/tty");
+    let (mut job, mut keyboard) = on_a_terminal("[ $PMI_RANK = 1 ] || read line </dev/tty");
     let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("rank 0 (pid ") && line.contains("was stopped by SIGTTIN: it uses")));
     keyboard.write_all(b"\x03").unwrap();
