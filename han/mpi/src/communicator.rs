@@ -59,7 +59,7 @@ pub(crate) enum Standing {
     Theirs(Why),
 }
 
-/// The error handler that a communicator had when the program freed it. What is under way there keeps it, as MPI keeps the
+/// The error handler of a communicator, kept. What is under way on one that the program frees keeps it, as MPI keeps the
 /// communicator.
 pub(crate) struct LastHandler(Word);
 
@@ -69,8 +69,13 @@ impl LastHandler {
         if !gate::is_open() || !(request::any() || request::any_persistent()) {
             return None;
         }
+        Self::get(comm)
+    }
+
+    /// The one that a communicator has now.
+    fn get(comm: Word) -> Option<Self> {
         let mut handler: Word = 0;
-        // SAFETY: the communicator is there until its attributes are gone, and there is room for a handle.
+        // SAFETY: the communicator is there, if only until its attributes are gone; there is room for a handle.
         let code = unsafe { (real().comm_get_errhandler)(comm, &raw mut handler) };
         (code == SUCCESS).then_some(Self(handler))
     }
@@ -157,6 +162,9 @@ impl Communicators {
             || !process.abi.flavour.may_be_communicator(handle)
             || process.datatypes.is_predefined(handle)
         {
+            return Err(Why::Arguments);
+        }
+        if !is_communicator(process, handle) {
             return Err(Why::Arguments);
         }
         let group = Group::of(handle).ok_or(Why::Arguments)?;
@@ -315,6 +323,40 @@ impl Entry {
         match words.iter().position(|why| !why.is_empty()) {
             Some(rank) => Err(format!("rank {rank}: {}", String::from_utf8_lossy(&words[rank]))),
             None => made,
+        }
+    }
+}
+
+/// Whether a handle is a communicator's. If the program has freed that, the library calls an error handler to say so; the call
+/// that the program made does that as well.
+fn is_communicator(process: &Process, handle: Word) -> bool {
+    // A handler that another thread sets meanwhile would be lost.
+    let _unheard = (!gate::is_multiple()).then(|| Unheard::begin(process));
+    // SAFETY: the handle is the program's, and there is room for a number.
+    Real::number(|flag| unsafe { (real().comm_test_inter)(handle, flag) }).is_some()
+}
+
+/// While it lasts, errors that are no object's are returned: the handlers of the communicators that hear of them, before MPI 4
+/// and since, are kept here.
+struct Unheard([Option<(Word, LastHandler)>; 2]);
+
+impl Unheard {
+    fn begin(process: &Process) -> Self {
+        let returns = process.abi.errors_return();
+        Self([process.abi.comm_world, process.abi.comm_self].map(|comm| {
+            let handler = LastHandler::get(comm)?;
+            // SAFETY: the communicator is always there, and the handler is predefined.
+            unsafe { (real().comm_set_errhandler)(comm, returns) };
+            Some((comm, handler))
+        }))
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        for (comm, handler) in self.0.iter().flatten() {
+            // SAFETY: the communicator is always there, and its handler was kept.
+            unsafe { (real().comm_set_errhandler)(*comm, handler.0) };
         }
     }
 }

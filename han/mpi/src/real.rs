@@ -140,10 +140,12 @@ impl Real {
         (code == SUCCESS).then_some(major)
     }
 
-    /// What `ask` stores into an `int`; `None` if it returns an error.
+    /// What `ask` stores into an `int`; `None` if it returns an error, or stores nothing: where a program's error handler comes
+    /// back, MPICH 5 returns none.
     pub(crate) fn number(ask: impl FnOnce(*mut c_int) -> c_int) -> Option<c_int> {
-        let mut number = 0;
-        (ask(&raw mut number) == SUCCESS).then_some(number)
+        const NOTHING: c_int = c_int::MIN;
+        let mut number = NOTHING;
+        (ask(&raw mut number) == SUCCESS && number != NOTHING).then_some(number)
     }
 
     /// A key for attributes of communicators that duplicates do not take over; MPI is initialised.

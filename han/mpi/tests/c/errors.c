@@ -93,10 +93,29 @@ static void begun(int way) {
     printf("%d: an error of its own request\n", way);
 }
 
+/* A freed communicator's error is the handler's once, and of the call that the program made. */
+static void of_no_object(void) {
+    MPI_Errhandler own;
+    MPI_Comm_create_errhandler(count, &own);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, own);
+    MPI_Comm fresh;
+    MPI_Comm_dup(MPI_COMM_WORLD, &fresh);
+    MPI_Comm freed = fresh;
+    MPI_Comm_free(&fresh);
+    CHECK(class_in(MPI_Barrier(freed)) == MPI_ERR_COMM && handled == 1);
+    MPI_Errhandler kept;
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &kept);
+    CHECK(kept == own);
+    MPI_Errhandler_free(&kept);
+    MPI_Errhandler_free(&own);
+    handled = 0;
+}
+
 int main(int argc, char **argv) {
     int number = 1, result;
     MPI_Init(&argc, &argv);
     begin();
+    of_no_object();
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     class_of(MPI_Bcast(&number, -1, MPI_INT, 0, MPI_COMM_WORLD));
     class_of(MPI_Bcast(&number, 1, MPI_INT, size, MPI_COMM_WORLD));
