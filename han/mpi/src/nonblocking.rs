@@ -21,6 +21,9 @@ fn begin(
     volume: Volume,
     prepare: impl FnOnce(&Process, &Ours) -> Result<Prepared, Why>,
 ) -> Option<c_int> {
+    if request.is_null() {
+        return None;
+    }
     gate::inside(|process| {
         let prepared = process.ours_already(comm, volume).and_then(|ours| {
             let prepared = prepare(process, &ours)?;

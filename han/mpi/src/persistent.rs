@@ -26,6 +26,9 @@ fn make(
     request: *mut Word,
     prepare: impl Fn(&Process, &Ours) -> Result<Prepared, Why> + 'static,
 ) -> Option<c_int> {
+    if request.is_null() {
+        return None;
+    }
     gate::inside(|process| {
         let made = process.ours_for_good(comm).and_then(|ours| {
             let prepared = prepare(process, &ours)?;

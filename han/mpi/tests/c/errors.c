@@ -93,7 +93,8 @@ static void begun(int way) {
     printf("%d: an error of its own request\n", way);
 }
 
-/* A freed communicator's error is the handler's once, and of the call that the program made. */
+/* A freed communicator's error is the handler's once, and of the call that the program made; a request
+ * that has no place is one of its communicator's. */
 static void of_no_object(void) {
     MPI_Errhandler own;
     MPI_Comm_create_errhandler(count, &own);
@@ -103,6 +104,7 @@ static void of_no_object(void) {
     MPI_Comm freed = fresh;
     MPI_Comm_free(&fresh);
     CHECK(class_in(MPI_Barrier(freed)) == MPI_ERR_COMM && handled == 1);
+    CHECK(MPI_Ibarrier(MPI_COMM_WORLD, NULL) != MPI_SUCCESS && handled == 2);
     MPI_Errhandler kept;
     MPI_Comm_get_errhandler(MPI_COMM_WORLD, &kept);
     CHECK(kept == own);
