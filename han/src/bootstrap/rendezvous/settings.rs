@@ -84,7 +84,11 @@ fn number(name: &str, variable: &impl Fn(&str) -> Option<String>) -> Result<usiz
     let value = variable(name).ok_or_else(|| {
         wrong(format!("{name} is not set beside {ADDRESS}: each process needs {RANK}, its number from 0, and {SIZE}, how many there are"))
     })?;
-    value.parse().map_err(|_| wrong(format!("{name}={value:?} is not a number in range")))
+    value.parse().map_err(|_| {
+        wrong(format!(
+            "{name}={value}: expected a number from 0: {RANK} is that of this process, {SIZE} how many there are"
+        ))
+    })
 }
 
 fn secret(variable: &impl Fn(&str) -> Option<String>) -> Result<Vec<u8>> {
@@ -184,7 +188,8 @@ mod tests {
             ((RANK, "4"), "from 0 to HAN_SIZE - 1"),
             ((SIZE, "0"), "from 0 to HAN_SIZE - 1"),
             ((SIZE, "4294967295"), "HAN_SIZE=4294967295: at most 1048576 ranks"),
-            ((RANK, "-1"), "not a number in range"),
+            ((RANK, "-1"), "HAN_RANK=-1: expected a number from 0"),
+            ((SIZE, "two"), "HAN_SIZE=two: expected a number from 0"),
             ((SECRET, ""), "/dev/urandom"),
             ((SECRET, "short"), "5 bytes can be guessed"),
             ((SECRET_FILE, "x"), "both set"),
