@@ -194,6 +194,23 @@ static void check_early_free(void) {
 }
 #endif
 
+#if defined MPICH_NUMVERSION && MPICH_NUMVERSION >= 40200000
+/* MPICH's own ways to go on, and to look at a request. */
+static void check_extensions(void) {
+    for (int round = 0; round < 20; round++) {
+        MPI_Request request;
+        int sum = rank;
+        MPI_Iallreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+        while (!MPIX_Request_is_complete(request)) {
+            if (round % 2 == 0) MPIX_Stream_progress(MPIX_STREAM_NULL);
+            else MPI_Iprobe(MPI_ANY_SOURCE, 98, MPI_COMM_WORLD, &(int){0}, MPI_STATUS_IGNORE);
+        }
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        expect(sum == ranks * (ranks - 1) / 2, "the sum is %d", sum);
+    }
+}
+#endif
+
 int main(int argc, char **argv) {
     start(&argc, &argv);
     MPI_Comm reversed;
@@ -205,6 +222,9 @@ int main(int argc, char **argv) {
         check_progress(MPI_COMM_WORLD);
         #ifndef OPEN_MPI
         check_early_free();
+#endif
+#if defined MPICH_NUMVERSION && MPICH_NUMVERSION >= 40200000
+        check_extensions();
 #endif
     }
     MPI_Comm_free(&reversed);

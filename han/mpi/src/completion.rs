@@ -17,8 +17,9 @@ use crate::export::export;
 use crate::failed::Tested;
 use crate::gate;
 use crate::lengthy::is_none;
+use crate::older::On;
 use crate::progress::{ask, catch_up};
-use crate::real::{SUCCESS, StatusRoom, handle_at, put_handle, theirs};
+use crate::real::{SUCCESS, StatusRoom, handle_at, perhaps, put_handle, theirs};
 use crate::request;
 
 type Request = *mut Word;
@@ -297,6 +298,25 @@ export! {
         let real = theirs!(c"PMPI_Request_get_status", GetStatusFn);
         // SAFETY: as above.
         ask(|| unsafe { real(request, flag, status) }, || is_none(flag))
+    }
+
+    // MPICH's own since 4.2: to look at requests without progress, and to make progress without a request.
+    fn MPIX_Request_is_complete, PMPIX_Request_is_complete(request: Word) {
+        request::advance();
+        match perhaps!(c"PMPIX_Request_is_complete", unsafe extern "C-unwind" fn(Word) -> c_int) {
+            // SAFETY: as above.
+            Some(real) => unsafe { real(request) },
+            None => is_complete(request).into(),
+        }
+    }
+
+    fn MPIX_Stream_progress, PMPIX_Stream_progress(stream: Word) {
+        request::advance();
+        match perhaps!(c"PMPIX_Stream_progress", unsafe extern "C-unwind" fn(Word) -> c_int) {
+            // SAFETY: as above.
+            Some(real) => unsafe { real(stream) },
+            None => On::Nothing.lacks(c"PMPIX_Stream_progress"),
+        }
     }
 
     fn MPI_Start, PMPI_Start(request: Request) {
