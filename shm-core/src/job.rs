@@ -11,6 +11,7 @@ pub use introduction::{host_name, network_identity, node_identity};
 pub use watch::{JobStatus, RankReport, list};
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -25,14 +26,14 @@ use crate::segment::{Backing, Place, Segment, Shape, gather, random};
 use crate::settings::Settings;
 use crate::sync::{Ordering, Patience};
 use crate::sys::pidfd::{Lives, PidFd};
-use crate::sys::{futex, map, process};
+use crate::sys::{clock, futex, map, process};
 use crate::topo::{Hierarchy, Level, Locality};
 pub(crate) use ending::AtWork;
 use introduction::{Introduction, agree};
 pub(crate) use load::Load;
 use load::placement;
 pub(crate) use record::Reason;
-use reduce_kernels::Signature;
+use reduce_kernels::{Signature, Strangers};
 
 /// Most ranks on one node.
 pub const MAX_RANKS: usize = 256;
@@ -58,6 +59,9 @@ pub struct Job {
     own_cores: bool,
     /// Per world rank: whether it may run on a core that this rank may run on.
     shares_core: Vec<bool>,
+    strangers: Strangers,
+    /// Processes of the ranks that may run on this rank's cores, and how many these are.
+    here: (BTreeSet<u32>, u32),
     last_cache_bytes: usize,
     placement: String,
     locality: Locality,
@@ -82,7 +86,10 @@ impl Job {
         let words = exchange.allgather(own.to_text().as_bytes()).map_err(Error::of_exchange)?;
         let peers: Vec<Introduction> = words.iter().map(|w| Introduction::from_text(w)).collect::<Result<_>>()?;
         agree(&peers, &numbers)?;
-        let shares_core = peers.iter().map(|p| p.cores.iter().any(|core| own.cores.contains(core))).collect();
+        let shares_core: Vec<bool> =
+            peers.iter().map(|p| p.cores.iter().any(|core| own.cores.contains(core))).collect();
+        let here = peers.iter().zip(&shares_core).filter(|(_, shares)| **shares).map(|(peer, _)| peer.pid).collect();
+        let here = (here, u32::try_from(own.cores.len()).unwrap_or(u32::MAX).max(1));
         let (own_cores, patience, placement) = placement(&peers, &settings);
         let masks: Vec<&[usize]> = peers.iter().map(|peer| &peer.cores[..]).collect();
         let locality = Locality::agree(&peers[0].topology, &masks, &settings)?;
@@ -133,6 +140,8 @@ impl Job {
             patience,
             own_cores,
             shares_core,
+            strangers: Strangers::default(),
+            here,
             last_cache_bytes,
             placement,
             locality,
@@ -269,6 +278,14 @@ impl Job {
     /// Where this node's ranks sleep.
     pub(crate) fn bell(&self) -> &crate::sync::Bell {
         &self.flags().bell
+    }
+
+    /// Gives the core to another runnable thread. False, without having done so, where one that is no rank would take it for
+    /// too long.
+    #[inline]
+    pub(crate) fn give_way(&self) -> bool {
+        let (processes, cores) = &self.here;
+        self.strangers.give_way(|| processes.iter().map(|&pid| clock::used(pid)).sum::<Duration>() / *cores)
     }
 
     /// True if `rank` has finalized.

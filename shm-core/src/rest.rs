@@ -33,7 +33,8 @@ impl Rest {
     /// The job has ended.
     pub fn give_way(&mut self, comms: &mut [&mut LocalComm]) -> Result<()> {
         let mut outcome: Result<bool> = Ok(false);
-        let rested = self.waiter.rest(self.job.bell(), || {
+        let give_way = || self.job.give_way();
+        let rested = self.waiter.rest(self.job.bell(), give_way, || {
             outcome = comms.iter_mut().try_fold(false, |moved, comm| Ok(comm.moves()? || moved));
             !matches!(outcome, Ok(false))
         });

@@ -59,7 +59,8 @@ pub(crate) fn wait_for(
         }
         meanwhile(&job, ring, idle)?;
         let mut outcome = Ok(false);
-        let rested = waiter.rest(job.bell(), || {
+        let give_way = || job.give_way();
+        let rested = waiter.rest(job.bell(), give_way, || {
             outcome = advance(operation, ring).map(|poll| poll.is_ready());
             !matches!(outcome, Ok(false))
         });

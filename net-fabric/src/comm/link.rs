@@ -6,6 +6,8 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use reduce_kernels::Strangers;
+
 use super::ranks::Ranks;
 use crate::engine::{Announced, Engine, Fingerprint, Handle, Key, MAX_COMMUNICATORS, Secret, Settings, Watch, Work};
 use crate::error::{Error, Result};
@@ -20,6 +22,7 @@ pub struct Link {
     rank: usize,
     size: usize,
     patience: Patience,
+    strangers: Strangers,
     /// Numbers that the communicators of this process have.
     numbers: RefCell<BTreeSet<u16>>,
 }
@@ -29,7 +32,7 @@ pub struct Link {
 pub struct Patience {
     /// Looks at the network before the core is first given away.
     pub spins: u32,
-    /// Times that the core is given away, with one look after each, before sleeping.
+    /// Times that the core is given away, with one look after each, before sleeping; fewer where strangers would take it.
     pub yields: u32,
     /// Longest single sleep.
     pub sleep: Duration,
@@ -88,7 +91,14 @@ impl Link {
         let (rank, size) = (transport.rank(), transport.size());
         let settings = Settings { secret, ..Settings::default() };
         let engine = Engine::watched(transport, settings, watch, Box::new(ranks)).counting();
-        Self { engine: RefCell::new(engine), rank, size, patience, numbers: RefCell::default() }
+        Self {
+            engine: RefCell::new(engine),
+            rank,
+            size,
+            patience,
+            strangers: Strangers::default(),
+            numbers: RefCell::default(),
+        }
     }
 
     /// This rank in the world.
@@ -214,8 +224,8 @@ impl Link {
     /// # Errors
     /// As [`progress`](Self::progress).
     pub fn rest_at_most(&self, rest: &mut Rest, limit: Duration) -> Result<()> {
-        if rest.in_vain < rest.patience.spins.saturating_add(rest.patience.yields) {
-            thread::yield_now();
+        let waits_long = rest.in_vain >= rest.patience.spins.saturating_add(rest.patience.yields);
+        if !waits_long && self.strangers.give_way(|| Duration::ZERO) {
             return Ok(());
         }
         self.engine()?.transport_mut().sleep(limit.min(rest.patience.sleep))

@@ -12,7 +12,7 @@
 //! * [`Op`] is what a collective takes: a built-in operator or a [`UserOperator`].
 //! * [`reduce_into`] and [`reduce_many`] are the same over slices, safe.
 //! * [`call`] and [`owned`] are a collective call as data, whoever carries it out; [`pieces`] cuts one up.
-//! * [`say()`] is how everything above writes to standard error.
+//! * [`say()`] is how everything above writes to standard error, and [`Strangers`] how it gives its core away.
 //!
 //! ```
 //! use reduce_kernels::{Operator, reduce_into, reduce_many};
@@ -58,6 +58,7 @@ pub mod pieces;
 mod say;
 mod signature;
 mod slices;
+mod strangers;
 mod unfinished;
 mod user;
 
@@ -72,4 +73,5 @@ pub use pieces::{Lender, Pieces, Place};
 pub use say::say;
 pub use signature::Signature;
 pub use slices::{KernelError, reduce_into, reduce_many};
+pub use strangers::Strangers;
 pub use user::{EndOnPanic, UserFn, UserOperator};

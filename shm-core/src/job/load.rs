@@ -58,7 +58,7 @@ pub(super) fn placement(peers: &[Introduction], settings: &Settings) -> (bool, P
     patience = patience.among(peers.len(), per_core);
     let words = format!(
         "{} ranks on {} cores{}: {per_core:.2} ranks on the busiest core, so waiting is {} polls \
-         ({} for a rank on another core), {} yields, then sleep{}",
+         ({} for a rank on another core), {} yields (none where another process keeps the core), then sleep{}",
         peers.len(),
         cores,
         load.quota.map_or(String::new(), |q| format!(" (control group allows {q:.2})")),

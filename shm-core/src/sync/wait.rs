@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Bell;
-use crate::sys::{affinity, futex};
+use crate::sys::futex;
 
 /// How long each kind of waiting lasts before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Patience {
     pub spins: u32,
     /// Polls before the core is given away while a rank on another core is waited for.
     pub spins_apart: u32,
-    /// Times that the core is given away, one poll after each, before sleeping.
+    /// Times that the core is given away, one poll after each, before sleeping; fewer where strangers would take it.
     pub yields: u32,
     /// Longest single sleep on the bell.
     pub sleep_us: u32,
@@ -116,15 +116,16 @@ impl Waiter {
         Ok(false)
     }
 
-    /// Gives the core away once: yields, or later sleeps until a peer rings `bell`.
+    /// Gives the core away once: by `give_way`, or later, or if that refuses, by sleep until a peer rings `bell`.
     ///
-    /// Returns true now and then, and whenever it slept: the caller can afford slow checks.
-    pub fn rest(&mut self, bell: &Bell, ready: impl FnOnce() -> bool) -> bool {
+    /// Returns true now and then, and always behind a long wait: the caller can afford slow checks.
+    pub fn rest(&mut self, bell: &Bell, give_way: impl FnOnce() -> bool, ready: impl FnOnce() -> bool) -> bool {
         self.rests = self.rests.wrapping_add(1);
         self.rested = self.rested.saturating_add(1);
-        if self.rested <= self.patience.yields {
-            affinity::yield_now();
-            return self.rests.is_multiple_of(LOOK_EVERY);
+        let is_long = self.rested > self.patience.yields;
+        let looks = is_long || self.rests.is_multiple_of(LOOK_EVERY);
+        if !is_long && give_way() {
+            return looks;
         }
         let limit = Duration::from_micros(u64::from(self.patience.sleep_us));
         // If membarrier is refused a ring can be missed; the sleep's limit then bounds the delay.
@@ -132,7 +133,7 @@ impl Waiter {
             let _ = futex::barrier_all();
         };
         bell.sleep_unless(ready, barrier, |word, seen| futex::wait(word, seen, limit));
-        true
+        looks
     }
 }
 
@@ -144,7 +145,8 @@ mod tests {
     fn rest(waiter: &mut Waiter) -> (bool, bool) {
         let mut sleeps = false;
         // A sleeper looks once more before it sleeps.
-        let looks = waiter.rest(&Bell::new(), || {
+        let give_way = || true;
+        let looks = waiter.rest(&Bell::new(), give_way, || {
             sleeps = true;
             true
         });

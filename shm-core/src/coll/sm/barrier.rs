@@ -4,7 +4,6 @@ use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use crate::sync::breathe;
-use crate::sys::affinity;
 use reduce_kernels::{Collective, Signature};
 
 /// Every rank announces itself and looks for all others: one flag's way, n - 1 flags read.
@@ -78,7 +77,9 @@ impl Leaving {
             }
             looks += 1;
             if ring.shares_core(awaited) {
-                affinity::yield_now();
+                if !ring.job().give_way() {
+                    break;
+                }
                 yields += 1;
             } else {
                 breathe();

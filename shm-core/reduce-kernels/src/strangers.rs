@@ -1,0 +1,203 @@
+//! Giving the core away, where others than ranks may want it.
+
+use std::cell::Cell;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Notices whether somebody else than the job's ranks wants this core, and keeps it.
+///
+/// Among ranks that wait for each other a core that is given away is back within microseconds. A process that computes keeps it for
+/// a turn of the scheduler's, some milliseconds; and since Linux takes a yield for all that was left of the yielder's own turn
+/// (6.18), who yields at every wait hardly runs any more. A thread that sleeps keeps its claim. So who has lost turns to strangers
+/// sleeps for some time where it would yield, then tries again.
+///
+/// ```
+/// use std::time::Duration;
+/// use reduce_kernels::Strangers;
+///
+/// let strangers = Strangers::default();
+/// if !strangers.give_way(|| Duration::ZERO) {
+///     // Sleep until there is news.
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Strangers {
+    /// Times that the core was given away, or was to be.
+    asked: Cell<u32>,
+    /// Short turns that are still to be seen before nobody is suspected.
+    doubts: Cell<u32>,
+    /// Since when it is looked at who has the core, and what the ranks had had of it by then.
+    since: Cell<Option<(Instant, Duration)>>,
+    /// No core is given away before.
+    until: Cell<Option<Instant>>,
+    /// For how long not, when strangers are met next.
+    length: Cell<Duration>,
+}
+
+/// A turn that makes suspicious: the scheduler's take 0.75 ms at least where nobody has changed it.
+const TURN: Duration = Duration::from_micros(500);
+/// Reading the clock costs a twentieth of a turn among ranks, so where nobody is suspected only every so many are timed.
+const TIMED: u32 = 4;
+/// Not every yield meets a stranger who is there.
+const DOUBTS: u32 = 64;
+/// Strangers have this part of the core at least.
+const PART: u32 = 4;
+/// A turn is lost so often where strangers come and go.
+const SHORTEST: Duration = Duration::from_millis(4);
+/// A turn is lost so often where they stay.
+const LONGEST: Duration = Duration::from_millis(32);
+
+impl Default for Strangers {
+    /// Nobody is suspected.
+    fn default() -> Self {
+        Self {
+            asked: Cell::default(),
+            doubts: Cell::default(),
+            since: Cell::default(),
+            until: Cell::default(),
+            length: Cell::new(SHORTEST),
+        }
+    }
+}
+
+impl Strangers {
+    /// Gives the core to another runnable thread, if there is one. False, without having done so, where a stranger would
+    /// take it for too long: then sleep.
+    ///
+    /// `had` tells the time of this core that the ranks have had so far, all together. They may take long turns as well, when they
+    /// work before they wait again.
+    #[inline]
+    pub fn give_way(&self, had: impl Fn() -> Duration) -> bool {
+        let asked = self.asked.get().wrapping_add(1);
+        self.asked.set(asked);
+        if self.doubts.get() == 0 && !asked.is_multiple_of(TIMED) {
+            thread::yield_now();
+            return true;
+        }
+        let give_away = || {
+            thread::yield_now();
+            Instant::now()
+        };
+        self.give_way_at(Instant::now(), had, give_away)
+    }
+
+    /// The same at a time, by something that gives the core away and tells when it was back.
+    #[cold]
+    fn give_way_at(&self, now: Instant, had: impl Fn() -> Duration, give_away: impl FnOnce() -> Instant) -> bool {
+        if let Some(until) = self.until.get() {
+            if now < until {
+                return false;
+            }
+            self.until.set(None);
+            self.since.set(Some((now, had())));
+        }
+        let back = give_away();
+        if back.duration_since(now) >= TURN {
+            self.doubts.set(DOUBTS);
+            self.suspect(back, had());
+        } else if self.doubts.get() > 0 {
+            self.doubts.set(self.doubts.get() - 1);
+            if self.doubts.get() == 0 {
+                self.since.set(None);
+                self.length.set(SHORTEST);
+            }
+        }
+        true
+    }
+
+    /// A turn was long: was it a stranger's?
+    fn suspect(&self, now: Instant, had: Duration) {
+        let Some((since, had_then)) = self.since.replace(Some((now, had))) else { return };
+        let all = now.duration_since(since);
+        let strangers = all.saturating_sub(had.saturating_sub(had_then));
+        if strangers * PART >= all {
+            let length = self.length.get();
+            self.until.set(Some(now + length));
+            self.length.set((2 * length).min(LONGEST));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A core and its time, which passes as the test says.
+    struct Core {
+        strangers: Strangers,
+        now: Cell<Instant>,
+        had: Cell<Duration>,
+    }
+
+    impl Core {
+        fn new() -> Self {
+            Self { strangers: Strangers::default(), now: Cell::new(Instant::now()), had: Cell::default() }
+        }
+
+        fn pass(&self, length: Duration) -> Instant {
+            self.now.set(self.now.get() + length);
+            self.now.get()
+        }
+
+        /// Whether the core was given away, to a stranger or to a rank for a turn of this length.
+        fn gives_way(&self, stranger: bool, turn: Duration) -> bool {
+            let give_away = || {
+                self.had.set(self.had.get() + if stranger { Duration::ZERO } else { turn });
+                self.pass(turn)
+            };
+            self.strangers.give_way_at(self.now.get(), || self.had.get(), give_away)
+        }
+
+        /// How long it is not given away.
+        fn keeps(&self) -> Duration {
+            let from = self.now.get();
+            while !self.gives_way(false, SHORT) {
+                self.pass(SHORTEST / 4);
+            }
+            self.now.get().duration_since(from)
+        }
+    }
+
+    const SHORT: Duration = Duration::from_micros(2);
+    const LONG: Duration = Duration::from_millis(3);
+
+    #[test]
+    fn turns_that_a_stranger_takes_are_soon_avoided() {
+        let core = Core::new();
+        assert!(core.gives_way(false, SHORT) && core.gives_way(true, LONG), "one is suspicious");
+        let mut kept = Vec::new();
+        for _ in 0..7 {
+            assert!(core.gives_way(true, LONG), "it has to try again");
+            kept.push(core.keeps().as_millis());
+        }
+        assert_eq!(kept, [4, 8, 16, 32, 32, 32, 32]);
+    }
+
+    #[test]
+    fn a_stranger_who_has_left_is_forgotten() {
+        let core = Core::new();
+        for _ in 0..2 {
+            assert!(core.gives_way(true, LONG) && core.gives_way(true, LONG));
+            assert_eq!(core.keeps().as_millis(), SHORTEST.as_millis(), "no longer than the first time");
+            assert!((1..DOUBTS).all(|_| core.gives_way(false, SHORT)));
+            assert_eq!(core.strangers.doubts.get(), 0, "turns are not timed any more");
+        }
+    }
+
+    #[test]
+    fn ranks_may_take_long_turns() {
+        let core = Core::new();
+        assert!((0..1000).all(|_| core.gives_way(false, LONG)));
+        // Not so one who takes a third.
+        let others = (0..1000).take_while(|turn| core.gives_way(turn % 3 == 0, LONG)).count();
+        assert!(others < 10, "{others} turns");
+    }
+
+    #[test]
+    fn turns_are_timed_now_and_then() {
+        let strangers = Strangers::default();
+        strangers.doubts.set(1);
+        assert!((0..=TIMED).all(|_| strangers.give_way(|| Duration::MAX)));
+        assert_eq!(strangers.doubts.get(), 0);
+    }
+}
