@@ -174,19 +174,23 @@ impl<'a> Size<'a> {
         })
     }
 
-    /// How many iterations make a repeat of the planned time; the same number on every rank.
+    /// How many iterations make a repeat of the planned time; the same number on every rank. A stall may make the first few
+    /// long: they count only where as many as are returned took about that long, or a few took much longer.
     fn calibrate(&mut self) -> Result<u32> {
         let target = self.plan.repeat_time.as_secs_f64();
-        let mut iterations = 1u32;
+        let mut iterations = 1.0f64;
         loop {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within the bounds
+            let number = iterations as u32;
             // The better of two, so that one disturbance does not end the search.
-            let seconds = self.whole_repeat(iterations)?.min(self.whole_repeat(iterations)?);
-            if seconds > target / 4.0 || f64::from(iterations) >= MOST_ITERATIONS {
-                let wanted = target / seconds * f64::from(iterations);
+            let seconds = self.whole_repeat(number)?.min(self.whole_repeat(number)?);
+            let fitting = (target / seconds * iterations).clamp(LEAST_ITERATIONS, MOST_ITERATIONS);
+            let is_near = seconds > target / 2.0 && fitting < 2.0 * iterations;
+            if is_near || seconds > 4.0 * target || iterations >= MOST_ITERATIONS {
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within the bounds
-                return Ok(wanted.clamp(LEAST_ITERATIONS, MOST_ITERATIONS) as u32);
+                return Ok(fitting as u32);
             }
-            iterations *= 4;
+            iterations = fitting.ceil().min(4.0 * iterations);
         }
     }
 
