@@ -181,7 +181,7 @@ test-lint: components ## clippy and rustdoc, warnings are errors
 # More at a time than there are cores: most of them wait for processes that wait for each other.
 .PHONY: test-workspace
 test-workspace: build-tests ## unit, process, C and Fortran tests
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --release --workspace --no-fail-fast
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((4 * $$(nproc)))} $(CARGO) test --release --workspace --no-fail-fast
 
 # What test-workspace does in part: 200 jobs with a random rank killed at a random time, 100,000 communicators.
 .PHONY: test-long
