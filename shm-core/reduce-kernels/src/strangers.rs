@@ -40,10 +40,14 @@ const TURN: Duration = Duration::from_micros(500);
 const TIMED: u32 = 4;
 /// Not every yield meets a stranger who is there.
 const DOUBTS: u32 = 64;
-/// Strangers have this part of the core at least.
+/// Strangers have this part of the core at least,
 const PART: u32 = 4;
+/// and so much of it: the machine below may take it for a moment, which is no reason to sleep.
+const LEAST: Duration = Duration::from_millis(2);
+/// What was so long ago does not count.
+const SPAN: Duration = Duration::from_millis(50);
 /// A turn is lost so often where strangers come and go.
-const SHORTEST: Duration = Duration::from_millis(4);
+const SHORTEST: Duration = Duration::from_millis(2);
 /// A turn is lost so often where they stay.
 const LONGEST: Duration = Duration::from_millis(32);
 
@@ -107,13 +111,15 @@ impl Strangers {
 
     /// A turn was long: was it a stranger's?
     fn suspect(&self, now: Instant, had: Duration) {
-        let Some((since, had_then)) = self.since.replace(Some((now, had))) else { return };
+        let Some((since, had_then)) = self.since.get() else { return self.since.set(Some((now, had))) };
         let all = now.duration_since(since);
         let strangers = all.saturating_sub(had.saturating_sub(had_then));
-        if strangers * PART >= all {
+        if strangers >= LEAST && strangers * PART >= all {
             let length = self.length.get();
             self.until.set(Some(now + length));
             self.length.set((2 * length).min(LONGEST));
+        } else if all > SPAN {
+            self.since.set(Some((now, had)));
         }
     }
 }
@@ -170,7 +176,7 @@ mod tests {
             assert!(core.gives_way(true, LONG), "it has to try again");
             kept.push(core.keeps().as_millis());
         }
-        assert_eq!(kept, [4, 8, 16, 32, 32, 32, 32]);
+        assert_eq!(kept, [2, 4, 8, 16, 32, 32, 32]);
     }
 
     #[test]
@@ -191,6 +197,18 @@ mod tests {
         // Not so one who takes a third.
         let others = (0..1000).take_while(|turn| core.gives_way(turn % 3 == 0, LONG)).count();
         assert!(others < 10, "{others} turns");
+    }
+
+    #[test]
+    fn a_moment_is_no_reason() {
+        let core = Core::new();
+        for _ in 0..10 {
+            assert!(core.gives_way(true, LEAST / 4) && core.gives_way(true, LEAST / 4));
+            assert!((0..DOUBTS).all(|_| core.gives_way(false, SHORT)));
+        }
+        // It is if there is one after the other.
+        let moments = (0..10).take_while(|_| core.gives_way(true, LEAST / 4)).count();
+        assert_eq!(moments, 5, "the first begins the count, four are enough");
     }
 
     #[test]
