@@ -178,10 +178,13 @@ test-lint: components ## clippy and rustdoc, warnings are errors
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps
 
-# More at a time than there are cores: most of them wait for processes that wait for each other.
+# More at a time than there are cores: most of them wait for processes that wait for each other. What has failed is said
+# once more at the end, where whoever sees a part of the output looks.
 .PHONY: test-workspace
 test-workspace: build-tests ## unit, process, C and Fortran tests
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((4 * $$(nproc)))} $(CARGO) test --release --workspace --no-fail-fast
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((4 * $$(nproc)))}; \
+	$(CARGO) test --release --workspace --no-fail-fast 2>&1 | tee "$$log" \
+	    || { sed -n '/^failures:$$/,/^test result/p' "$$log"; exit 1; }
 
 # What test-workspace does in part: 200 jobs with a random rank killed at a random time, 100,000 communicators.
 .PHONY: test-long

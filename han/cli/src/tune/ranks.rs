@@ -258,8 +258,10 @@ impl<'a> Worker<'a> {
             Err(error) if is_reader_left(&**error) => LEFT,
             Err(_) => 1,
         }];
-        self.world.bcast(&mut failed, 0)?;
+        let told = self.world.bcast(&mut failed, 0);
+        // What has failed here says more than that others have left because of it.
         outcome?;
+        told?;
         match failed[0] {
             0 => Ok(()),
             // That is said by nobody.
