@@ -158,9 +158,11 @@ check-mpi: build deps-mpi ## MPI programs with and without libhan_mpi.so, with e
 
 # ---- checks ------------------------------------------------------------------------------------
 
+# Two builds at a time: neither core waits where one crate is compiled alone.
 .PHONY: test
-test: build-tests ## everything that .ci/run checks
-	$(MAKE) --no-print-directory test-format test-lint test-loom test-sanitize
+test: deps components ## everything that .ci/run checks
+	$(MAKE) --no-print-directory -j2 build-tests test-format test-loom test-sanitize
+	$(MAKE) --no-print-directory test-lint
 	$(MAKE) --no-print-directory test-workspace
 
 # A toolchain of rustup's minimal profile lacks them.
