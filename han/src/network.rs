@@ -74,7 +74,7 @@ pub(crate) fn join(
     };
     let board = Rc::clone(&job);
     let ranks = Ranks::named(placing.names.clone()).watched_by(move |wait| post(&board, wait));
-    let link = Rc::new(Link::new(Box::new(transport), Secret(placing.secret), ranks, watch, patience));
+    let link = Rc::new(Link::new(Box::new(transport), Secret(placing.secret), ranks, watch, patience, job.strangers()));
     let flat = FabricComm::new(
         Rc::clone(&link),
         0,

@@ -59,9 +59,7 @@ pub struct Job {
     own_cores: bool,
     /// Per world rank: whether it may run on a core that this rank may run on.
     shares_core: Vec<bool>,
-    strangers: Strangers,
-    /// Processes of the ranks that may run on this rank's cores, and how many these are.
-    here: (BTreeSet<u32>, u32),
+    strangers: Rc<Strangers>,
     last_cache_bytes: usize,
     placement: String,
     locality: Locality,
@@ -89,7 +87,7 @@ impl Job {
         let shares_core: Vec<bool> =
             peers.iter().map(|p| p.cores.iter().any(|core| own.cores.contains(core))).collect();
         let here = peers.iter().zip(&shares_core).filter(|(_, shares)| **shares).map(|(peer, _)| peer.pid).collect();
-        let here = (here, u32::try_from(own.cores.len()).unwrap_or(u32::MAX).max(1));
+        let strangers = Rc::new(strangers(here, own.cores.len()));
         let (own_cores, patience, placement) = placement(&peers, &settings);
         let masks: Vec<&[usize]> = peers.iter().map(|peer| &peer.cores[..]).collect();
         let locality = Locality::agree(&peers[0].topology, &masks, &settings)?;
@@ -140,8 +138,7 @@ impl Job {
             patience,
             own_cores,
             shares_core,
-            strangers: Strangers::default(),
-            here,
+            strangers,
             last_cache_bytes,
             placement,
             locality,
@@ -284,8 +281,13 @@ impl Job {
     /// too long.
     #[inline]
     pub(crate) fn give_way(&self) -> bool {
-        let (processes, cores) = &self.here;
-        self.strangers.give_way(|| processes.iter().map(|&pid| clock::used(pid)).sum::<Duration>() / *cores)
+        self.strangers.give_way()
+    }
+
+    /// Who may keep this rank's core, for waits outside of the node.
+    #[must_use]
+    pub fn strangers(&self) -> Rc<Strangers> {
+        Rc::clone(&self.strangers)
     }
 
     /// True if `rank` has finalized.
@@ -366,6 +368,12 @@ impl Job {
         self.status(self.rank).state.store(FINALIZED, Ordering::Release);
         self.wake_sleepers();
     }
+}
+
+/// Who is no rank, on `cores` cores that these `processes` of ranks may run on.
+fn strangers(processes: BTreeSet<u32>, cores: usize) -> Strangers {
+    let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
+    Strangers::beside(move || processes.iter().map(|&pid| clock::used(pid)).sum::<Duration>() / cores)
 }
 
 /// The kinds of segment to try, in order.

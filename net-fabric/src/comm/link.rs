@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ pub struct Link {
     rank: usize,
     size: usize,
     patience: Patience,
-    strangers: Strangers,
+    strangers: Rc<Strangers>,
     /// Numbers that the communicators of this process have.
     numbers: RefCell<BTreeSet<u16>>,
 }
@@ -85,20 +86,21 @@ impl Rest {
 }
 
 impl Link {
-    /// A link over a transport, which it has for itself. `ranks` names the ranks in messages.
+    /// A link over a transport, which it has for itself. `ranks` names the ranks in messages; `strangers` are beside those
+    /// of this node.
     #[must_use]
-    pub fn new(transport: Box<dyn Transport>, secret: Secret, ranks: Ranks, watch: Watch, patience: Patience) -> Self {
+    pub fn new(
+        transport: Box<dyn Transport>,
+        secret: Secret,
+        ranks: Ranks,
+        watch: Watch,
+        patience: Patience,
+        strangers: Rc<Strangers>,
+    ) -> Self {
         let (rank, size) = (transport.rank(), transport.size());
         let settings = Settings { secret, ..Settings::default() };
         let engine = Engine::watched(transport, settings, watch, Box::new(ranks)).counting();
-        Self {
-            engine: RefCell::new(engine),
-            rank,
-            size,
-            patience,
-            strangers: Strangers::default(),
-            numbers: RefCell::default(),
-        }
+        Self { engine: RefCell::new(engine), rank, size, patience, strangers, numbers: RefCell::default() }
     }
 
     /// This rank in the world.
@@ -225,7 +227,7 @@ impl Link {
     /// As [`progress`](Self::progress).
     pub fn rest_at_most(&self, rest: &mut Rest, limit: Duration) -> Result<()> {
         let waits_long = rest.in_vain >= rest.patience.spins.saturating_add(rest.patience.yields);
-        if !waits_long && self.strangers.give_way(|| Duration::ZERO) {
+        if !waits_long && self.strangers.give_way() {
             return Ok(());
         }
         self.engine()?.transport_mut().sleep(limit.min(rest.patience.sleep))

@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use net_fabric::algorithm::{Algorithm, Tree};
 use net_fabric::transport::loopback::{Loopback, Options};
 use net_fabric::{Error, FabricComm, Link, Patience, Plan, Policy, Ranks, Secret, Watch};
-use reduce_kernels::{Call, UserOperator};
+use reduce_kernels::{Call, Strangers, UserOperator};
 
 const PLAN: Plan =
     Plan { algorithm: Algorithm::Tree(Tree::Binomial), chunk_bytes: usize::MAX, policy: Policy::Blocking };
@@ -14,7 +15,8 @@ const PLAN: Plan =
 fn links() -> [Rc<Link>; 2] {
     let link = |transport| {
         let ranks = Ranks::named(vec!["rank 0".to_owned(), "rank 1".to_owned()]);
-        Rc::new(Link::new(Box::new(transport), Secret::default(), ranks, Watch::default(), Patience::SHARED_CORE))
+        let (patience, strangers) = (Patience::SHARED_CORE, Rc::new(Strangers::beside(|| Duration::ZERO)));
+        Rc::new(Link::new(Box::new(transport), Secret::default(), ranks, Watch::default(), patience, strangers))
     };
     let links: Vec<_> = Loopback::world(2, Options::default()).into_iter().map(link).collect();
     links.try_into().unwrap()

@@ -1,6 +1,7 @@
 //! Giving the core away, where others than ranks may want it.
 
 use std::cell::Cell;
+use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,13 +16,15 @@ use std::time::{Duration, Instant};
 /// use std::time::Duration;
 /// use reduce_kernels::Strangers;
 ///
-/// let strangers = Strangers::default();
-/// if !strangers.give_way(|| Duration::ZERO) {
+/// let strangers = Strangers::beside(|| Duration::ZERO);
+/// if !strangers.give_way() {
 ///     // Sleep until there is news.
 /// }
 /// ```
-#[derive(Debug)]
 pub struct Strangers {
+    /// The time of this core that the ranks have had so far, all together. They may take long turns as well, when they work
+    /// before they wait again.
+    had: Box<dyn Fn() -> Duration>,
     /// Times that the core was given away, or was to be.
     asked: Cell<u32>,
     /// Short turns that are still to be seen before nobody is suspected.
@@ -57,10 +60,12 @@ const SHORTEST: Duration = Duration::from_millis(2);
 /// A turn is lost so often where they stay.
 const LONGEST: Duration = Duration::from_millis(32);
 
-impl Default for Strangers {
-    /// Nobody is suspected.
-    fn default() -> Self {
+impl Strangers {
+    /// Those beside ranks that have `had` so much time of this core so far, all together. Nobody is suspected.
+    #[must_use]
+    pub fn beside(had: impl Fn() -> Duration + 'static) -> Self {
         Self {
+            had: Box::new(had),
             asked: Cell::default(),
             doubts: Cell::default(),
             since: Cell::default(),
@@ -70,16 +75,11 @@ impl Default for Strangers {
             length: Cell::new(SHORTEST),
         }
     }
-}
 
-impl Strangers {
     /// Gives the core to another runnable thread, if there is one. False, without having done so, where a stranger would
     /// take it for too long: then sleep.
-    ///
-    /// `had` tells the time of this core that the ranks have had so far, all together. They may take long turns as well, when they
-    /// work before they wait again.
     #[inline]
-    pub fn give_way(&self, had: impl Fn() -> Duration) -> bool {
+    pub fn give_way(&self) -> bool {
         let asked = self.asked.get().wrapping_add(1);
         self.asked.set(asked);
         if self.doubts.get() == 0 && !asked.is_multiple_of(TIMED) {
@@ -90,25 +90,25 @@ impl Strangers {
             thread::yield_now();
             Instant::now()
         };
-        self.give_way_at(Instant::now(), had, give_away)
+        self.give_way_at(Instant::now(), give_away)
     }
 
     /// The same at a time, by something that gives the core away and tells when it was back.
     #[cold]
-    fn give_way_at(&self, now: Instant, had: impl Fn() -> Duration, give_away: impl FnOnce() -> Instant) -> bool {
+    fn give_way_at(&self, now: Instant, give_away: impl FnOnce() -> Instant) -> bool {
         if let Some(until) = self.until.get() {
             if now < until {
                 return false;
             }
             self.until.set(None);
-            self.begin(now, had());
+            self.begin(now, (self.had)());
         }
         let back = give_away();
         let turn = back.duration_since(now);
         if turn >= TURN {
             self.doubts.set(DOUBTS);
             self.lost.set(self.lost.get() + turn);
-            self.suspect(back, had);
+            self.suspect(back);
         } else if self.doubts.get() > 0 {
             self.doubts.set(self.doubts.get() - 1);
             if self.doubts.get() == 0 {
@@ -125,12 +125,12 @@ impl Strangers {
     }
 
     /// A turn was long: was it a stranger's?
-    fn suspect(&self, now: Instant, had: impl Fn() -> Duration) {
+    fn suspect(&self, now: Instant) {
         if self.since.get().is_some() && (self.lost.get() < LEAST || self.next.get().is_some_and(|next| now < next)) {
             return;
         }
         let asked = Instant::now();
-        let had = had();
+        let had = (self.had)();
         // It may have been interrupted meanwhile.
         self.next.set(Some(now + (DEAR * asked.elapsed()).min(SPAN)));
         let Some((since, had_then)) = self.since.get() else { return self.begin(now, had) };
@@ -146,20 +146,30 @@ impl Strangers {
     }
 }
 
+impl fmt::Debug for Strangers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Strangers").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     /// A core and its time, which passes as the test says.
     struct Core {
         strangers: Strangers,
         now: Cell<Instant>,
-        had: Cell<Duration>,
+        had: Rc<Cell<Duration>>,
     }
 
     impl Core {
         fn new() -> Self {
-            Self { strangers: Strangers::default(), now: Cell::new(Instant::now()), had: Cell::default() }
+            let had: Rc<Cell<Duration>> = Rc::default();
+            let ranks = Rc::clone(&had);
+            Self { strangers: Strangers::beside(move || ranks.get()), now: Cell::new(Instant::now()), had }
         }
 
         fn pass(&self, length: Duration) -> Instant {
@@ -173,7 +183,7 @@ mod tests {
                 self.had.set(self.had.get() + if stranger { Duration::ZERO } else { turn });
                 self.pass(turn)
             };
-            self.strangers.give_way_at(self.now.get(), || self.had.get(), give_away)
+            self.strangers.give_way_at(self.now.get(), give_away)
         }
 
         /// How long it is not given away.
@@ -247,9 +257,9 @@ mod tests {
     fn turns_are_timed_now_and_then() {
         // Others may compute on this core, and then a turn is long.
         let timed = || {
-            let strangers = Strangers::default();
+            let strangers = Strangers::beside(|| Duration::ZERO);
             strangers.doubts.set(1);
-            (0..=TIMED).all(|_| strangers.give_way(|| Duration::ZERO)) && strangers.doubts.get() == 0
+            (0..=TIMED).all(|_| strangers.give_way()) && strangers.doubts.get() == 0
         };
         assert!((0..1000).any(|_| timed()));
     }

@@ -62,9 +62,9 @@ mod tests {
         core.set(affinity::allowed_cores().expect("cores")[0]).expect("a core");
         sched_setaffinity(Pid::from_raw(0), &core).expect("it may run there");
         let stranger = Computes(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell"));
-        let strangers = Strangers::default();
+        let strangers = Strangers::beside(|| used(id()));
         // Without end if it is not noticed.
-        while strangers.give_way(|| used(id())) {}
+        while strangers.give_way() {}
         drop(stranger);
     }
 }
