@@ -11,8 +11,5 @@ pub(crate) fn find<T: Copy>(known: &[(&str, T)], text: &str, what: &str) -> Resu
 
 /// The collective that `text` names.
 pub(crate) fn collective(text: &str) -> Result<Collective, String> {
-    Collective::from_name(text).ok_or_else(|| {
-        let names = Collective::ALL.map(Collective::name);
-        format!("there is no collective `{text}` here: choose {}", names.join(", "))
-    })
+    find(&Collective::ALL.map(|collective| (collective.name(), collective)), text, "collective")
 }

@@ -172,13 +172,8 @@ pub(super) fn collectives(selections: &[Selection]) -> Vec<Collective> {
 }
 
 fn parse_selection(text: &str) -> std::result::Result<Selection, String> {
-    if text == "all" {
-        return Ok(Selection::All);
-    }
-    Collective::from_name(text).map(Selection::One).ok_or_else(|| {
-        let names = Collective::ALL.map(Collective::name);
-        format!("there is no collective `{text}` here: choose all, {}", names.join(", "))
-    })
+    let one = Collective::ALL.map(|collective| (collective.name(), Selection::One(collective)));
+    find(&[&[("all", Selection::All)], &one[..]].concat(), text, "collective")
 }
 
 pub(crate) fn parse_datatype(text: &str) -> std::result::Result<Datatype, String> {

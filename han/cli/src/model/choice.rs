@@ -10,10 +10,6 @@ use net_fabric::transport::simulated::Model;
 use super::Result;
 use crate::named::find;
 
-pub(super) fn parse_collective(text: &str) -> std::result::Result<Collective, String> {
-    find(&Collective::ALL.map(|collective| (collective.name(), collective)), text, "collective")
-}
-
 pub(super) fn parse_model(text: &str) -> std::result::Result<Model, String> {
     find(&Model::ALL.map(|model| (model.name(), model)), text, "cost model")
 }

@@ -25,6 +25,7 @@ use net_fabric::transport::simulated::{Layout, Machine, Model, Noise};
 
 use crate::bench::check_root;
 use crate::effect;
+use crate::named;
 use crate::tune::{HowArgs, validate};
 use crate::whole::within;
 use choice::Way;
@@ -38,7 +39,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 #[command(mut_group("HowArgs", |how| how.requires("validate")))]
 pub(crate) struct Args {
     /// What to predict: barrier, bcast, reduce or allreduce
-    #[arg(value_name = "COLL", value_parser = choice::parse_collective, required = false)]
+    #[arg(value_name = "COLL", value_parser = named::collective, required = false)]
     #[arg(required_unless_present = "validate", default_value_if("validate", ArgPredicate::IsPresent, "allreduce"))]
     collective: Collective,
     /// Numbers of nodes: 64, or 8,16,24, or 8..4096 for all doublings
