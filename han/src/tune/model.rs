@@ -135,11 +135,11 @@ pub fn between(points: &[(usize, f64)], bytes: usize) -> Option<f64> {
     Some(low_us + (high_us - low_us) * part)
 }
 
-/// The part of the shorter level's time that passes while the other works: equation 5.3.
+/// The part of the shorter level's time that passes while the other works, if both do: equation 5.3.
 #[must_use]
-pub fn overlap_rate(inter: f64, intra: f64, together: f64) -> f64 {
+pub fn overlap(inter: f64, intra: f64, together: f64) -> Option<f64> {
     let shorter = inter.min(intra);
-    if shorter <= 0.0 { 0.0 } else { ((inter + intra - together) / shorter).clamp(0.0, 1.0) }
+    (shorter > 0.0).then(|| ((inter + intra - together) / shorter).clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -216,10 +216,9 @@ mod tests {
 
     #[test]
     fn overlap_is_between_none_and_all() {
-        near(overlap_rate(10.0, 6.0, 16.0), 0.0);
-        near(overlap_rate(10.0, 6.0, 10.0), 1.0);
-        near(overlap_rate(10.0, 6.0, 13.0), 0.5);
-        near(overlap_rate(10.0, 6.0, 30.0), 0.0);
-        near(overlap_rate(0.0, 6.0, 6.0), 0.0);
+        for (together, part) in [(16.0, 0.0), (10.0, 1.0), (13.0, 0.5), (30.0, 0.0), (5.0, 1.0)] {
+            near(overlap(10.0, 6.0, together).unwrap(), part);
+        }
+        assert_eq!(overlap(0.0, 6.0, 6.0), None);
     }
 }

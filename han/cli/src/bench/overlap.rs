@@ -10,6 +10,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use han::task::Layout;
+use han::tune::model::overlap;
 use han::{Call, Collective, Communicator, Context, Operator, Request};
 use serde::Serialize;
 
@@ -62,12 +63,6 @@ pub(super) struct Row {
     overlap: f64,
 }
 
-/// Equation 5.3: the part of the shorter work that the longer one hides.
-fn overlap(inter: f64, intra: f64, both: f64) -> f64 {
-    let shorter = inter.min(intra);
-    if shorter > 0.0 { ((inter + intra - both) / shorter).clamp(0.0, 1.0) } else { 0.0 }
-}
-
 /// The groups of this rank, and its buffers.
 struct Stage<'a> {
     world: &'a Communicator,
@@ -117,7 +112,7 @@ pub(super) fn run(context: &Context, plan: &Plan) -> Result<Vec<Row>> {
                 inter_us,
                 intra_us,
                 both_us,
-                overlap: overlap(inter_us, intra_us, both_us),
+                overlap: overlap(inter_us, intra_us, both_us).unwrap_or(0.0),
             });
         }
     }
@@ -259,19 +254,5 @@ impl Stage<'_> {
         let on_node = if self.collective == Collective::Bcast { Collective::Bcast } else { Collective::Reduce };
         call(&mut buffer, on_node, self.leads[0], &mut |call| intra = self.node.choice(call));
         (module, inter, intra)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::overlap;
-
-    #[test]
-    fn what_is_hidden_is_a_part_of_the_shorter_work() {
-        let close = |overlap: f64, expected: f64| (overlap - expected).abs() < 1e-12;
-        assert!(close(overlap(10.0, 4.0, 10.0), 1.0));
-        assert!(close(overlap(10.0, 4.0, 14.0), 0.0));
-        assert!(close(overlap(10.0, 4.0, 12.0), 0.5));
-        assert!(close(overlap(10.0, 4.0, 20.0), 0.0) && close(overlap(10.0, 4.0, 5.0), 1.0));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use comfy_table::Table;
+use han::tune::model::overlap;
 
 use super::Result;
 use super::file::Traced;
@@ -187,24 +188,4 @@ fn of_tasks(traced: &Traced, spans: &[Span<'_>]) -> Table {
 
 fn bytes_of(bytes: u64) -> String {
     usize::try_from(bytes).map_or_else(|_| bytes.to_string(), bytes_text)
-}
-
-/// Equation 5.3 of the dissertation; nothing where a level has done nothing.
-fn overlap(inter_us: f64, intra_us: f64, total_us: f64) -> Option<f64> {
-    let less = inter_us.min(intra_us);
-    (less > 0.0).then(|| ((inter_us + intra_us - total_us) / less).clamp(0.0, 1.0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::overlap;
-
-    #[test]
-    fn the_overlap_is_that_of_equation_5_3() {
-        assert_eq!(overlap(10.0, 4.0, 14.0), Some(0.0));
-        assert_eq!(overlap(10.0, 4.0, 10.0), Some(1.0));
-        assert_eq!(overlap(10.0, 4.0, 12.0), Some(0.5));
-        assert_eq!(overlap(10.0, 4.0, 20.0), Some(0.0));
-        assert_eq!(overlap(10.0, 0.0, 10.0), None);
-    }
 }
