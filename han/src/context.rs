@@ -228,7 +228,7 @@ impl Context {
         self.inner.job.finalize();
         let farewell = self.inner.exchange.borrow_mut().finalize();
         barrier?;
-        farewell.map_err(|e| startup(&*e))?;
+        farewell.map_err(Error::startup)?;
         trouble.map_or(Ok(()), |why| Err(Error::Config(why)))
     }
 
@@ -421,7 +421,7 @@ impl Inner {
         if let Some(network) = &self.network {
             self.noted(network.link.leave(LEAVE_WITHIN).map_err(Error::from))?;
             // An endpoint that is closed before others have left would look like one of a rank that has died.
-            self.exchange.borrow_mut().allgather(b"").map_err(|e| startup(&*e))?;
+            self.exchange.borrow_mut().allgather(b"").map_err(Error::startup)?;
         }
         Ok(())
     }
@@ -459,10 +459,6 @@ impl Inner {
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.process.is_this() { Ok(()) } else { Err(Error::Forked) }
     }
-}
-
-fn startup(error: &dyn std::error::Error) -> Error {
-    Error::Node(shm_core::Error::Startup(error.to_string()))
 }
 
 impl fmt::Debug for Inner {

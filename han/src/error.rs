@@ -32,6 +32,13 @@ pub enum Error {
     InUse(u32),
 }
 
+impl Error {
+    /// Ranks could not agree, in words or by the error of an exchange.
+    pub(crate) fn startup(why: impl ToString) -> Self {
+        Self::Node(shm_core::Error::Startup(why.to_string()))
+    }
+}
+
 impl From<reduce_kernels::CallError> for Error {
     fn from(error: reduce_kernels::CallError) -> Self {
         Self::Node(error.into())

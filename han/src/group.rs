@@ -155,7 +155,7 @@ pub(crate) fn together(exchange: &mut dyn Exchange, context: &Inner) -> Result<C
         let words = gather(exchange, &[u8::from(is_free)])?;
         if words.iter().all(|word| word.first() == Some(&1)) {
             let made = make(exchange, &members, agreed, context)?;
-            return made.ok_or_else(|| startup("no communicator was made"));
+            return made.ok_or_else(|| Error::startup("no communicator was made"));
         }
         first_id = context.next_id.get().max(agreed.wrapping_add(1));
     }
@@ -195,11 +195,7 @@ fn nodes_of(whole: &dyn Exchange, members: &[usize], context: &Inner) -> Vec<usi
 }
 
 fn gather(exchange: &mut dyn Exchange, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-    exchange.allgather(bytes).map_err(startup)
-}
-
-fn startup(error: impl ToString) -> Error {
-    Error::Node(shm_core::Error::Startup(error.to_string()))
+    exchange.allgather(bytes).map_err(Error::startup)
 }
 
 /// What the ranks of a node have made for a new communicator.

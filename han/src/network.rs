@@ -184,11 +184,13 @@ fn agree(exchange: &mut dyn Exchange, own: std::result::Result<Vec<u8>, &net_fab
         Ok(bytes) => [&[FINE], &bytes[..]].concat(),
         Err(error) => [&[FAILED], error.to_string().as_bytes()].concat(),
     };
-    let words = exchange.allgather(&word).map_err(|e| startup(e.to_string()))?;
+    let words = exchange.allgather(&word).map_err(Error::startup)?;
     let of_rank = |(rank, word): (usize, Vec<u8>)| match word.split_first() {
         Some((&FINE, bytes)) => Ok(bytes.to_vec()),
-        Some((&FAILED, why)) => Err(startup(format!("rank {rank} has no network: {}", String::from_utf8_lossy(why)))),
-        _ => Err(startup(format!("rank {rank} says nothing of its network: another build of han?"))),
+        Some((&FAILED, why)) => {
+            Err(Error::startup(format!("rank {rank} has no network: {}", String::from_utf8_lossy(why))))
+        }
+        _ => Err(Error::startup(format!("rank {rank} says nothing of its network: another build of han?"))),
     };
     words.into_iter().enumerate().map(of_rank).collect()
 }
@@ -205,10 +207,6 @@ fn as_of_network(error: &shm_core::Error, own: usize) -> net_fabric::Error {
         Node::Aborted { rank, why, .. } => Net::Aborted { rank, why },
         other => Net::Aborted { rank: own, why: other.to_string() },
     }
-}
-
-fn startup(why: String) -> Error {
-    Error::Node(shm_core::Error::Startup(why))
 }
 
 impl Network {

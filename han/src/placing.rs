@@ -67,7 +67,7 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
     if exchange.size() == 1 || told.as_ref().is_some_and(|nodes| nodes.iter().all(|node| *node == nodes[0])) {
         return Ok(None);
     }
-    let cards = exchange.allgather(Card::own(config)?.to_text().as_bytes()).map_err(startup)?;
+    let cards = exchange.allgather(Card::own(config)?.to_text().as_bytes()).map_err(Error::startup)?;
     let cards: Vec<Card> = cards.iter().map(|bytes| Card::from_text(bytes)).collect::<Result<_>>()?;
     compare(cards.iter().map(|card| (card.settings.as_str(), &card.chooses_by)))?;
     let nodes = match told {
@@ -99,13 +99,13 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
 /// Refuses ranks of one node that would choose differently. Collective over `exchange`.
 pub(crate) fn agree(exchange: &mut dyn Exchange, config: &Config) -> Result<()> {
     let own = format!("{}\n{}", config.chooses_by().to_text(), config.agreed());
-    let all = exchange.allgather(own.as_bytes()).map_err(startup)?;
+    let all = exchange.allgather(own.as_bytes()).map_err(Error::startup)?;
     let read = |bytes: &Vec<u8>| {
         let text = String::from_utf8_lossy(bytes);
         let (chooses_by, settings) = text.split_once('\n')?;
         Some((settings.to_owned(), ChoosesBy::from_text(chooses_by)?))
     };
-    let all: Vec<_> = all.iter().map(read).collect::<Option<_>>().ok_or_else(|| startup(FOREIGN))?;
+    let all: Vec<_> = all.iter().map(read).collect::<Option<_>>().ok_or_else(|| Error::startup(FOREIGN))?;
     compare(all.iter().map(|(settings, chooses_by)| (settings.as_str(), chooses_by)))
 }
 
@@ -114,7 +114,7 @@ fn compare<'a>(all: impl Iterator<Item = (&'a str, &'a ChoosesBy)>) -> Result<()
     let (settings, chooses_by): (Vec<_>, Vec<_>) = all.unzip();
     if let Some(rank) = settings.iter().position(|other| *other != settings[0]) {
         let (first, other) = differences(settings[0], settings[rank]);
-        return Err(startup(format!(
+        return Err(Error::startup(format!(
             "settings differ: rank 0 has {first}, rank {rank} has {other}: set HAN_SET, HAN_REPRODUCIBLE and HAN_TRACE \
              alike on all ranks"
         )));
@@ -150,17 +150,13 @@ pub(crate) fn is_crowded(ranks: &[&[usize]]) -> bool {
     load.values().any(|load| *load > 1.0 + 1e-6)
 }
 
-fn startup(error: impl ToString) -> Error {
-    Error::Node(shm_core::Error::Startup(error.to_string()))
-}
-
 impl Card {
     fn name(&self, rank: usize) -> String {
         format!("rank {rank} (pid {} on {})", self.pid, self.host)
     }
 
     fn own(config: &Config) -> Result<Self> {
-        let secret = process::random_bytes().map_err(|e| startup(format!("no random numbers: {e}")))?;
+        let secret = process::random_bytes().map_err(|e| Error::startup(format!("no random numbers: {e}")))?;
         let settings = config.agreed();
         let (identity, network) = (node_identity()?, network_identity());
         let (pid, host) = (std::process::id(), host_name());
@@ -177,7 +173,7 @@ impl Card {
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self> {
-        std::str::from_utf8(bytes).ok().and_then(Self::parse).ok_or_else(|| startup(FOREIGN))
+        std::str::from_utf8(bytes).ok().and_then(Self::parse).ok_or_else(|| Error::startup(FOREIGN))
     }
 
     fn parse(text: &str) -> Option<Self> {
