@@ -289,7 +289,7 @@ impl Communicator {
     /// # Errors
     /// No memory that all ranks of a group on one node can share, or the job has ended.
     pub fn dup(&self) -> Result<Self> {
-        self.parted(Some(0), 0, Purpose::Dup)?.ok_or(Error::InUse(self.id()))
+        self.parted(Some(0), 0, Purpose::Dup)?.ok_or_else(Error::none_made)
     }
 
     /// New groups of the ranks that give the same `color`, ordered by `key`, then by rank. A rank that

@@ -30,9 +30,17 @@ pub enum Error {
     /// A communicator was used while it was in use: inside a user's operator, say.
     #[error("communicator {0} is in use already: an operator must not call collectives on the communicator it serves")]
     InUse(u32),
+    /// An operation has completed, but something still holds its vector, which is leaked: a fault of this library.
+    #[error("an operation on communicator {0} has completed, but its vector is not free")]
+    NotFree(u32),
 }
 
 impl Error {
+    /// A communicator that was to be made is not there, although nobody says why.
+    pub(crate) fn none_made() -> Self {
+        Self::startup("no communicator was made")
+    }
+
     /// Ranks could not agree, in words or by the error of an exchange.
     pub(crate) fn startup(why: impl ToString) -> Self {
         Self::Node(shm_core::Error::Startup(why.to_string()))

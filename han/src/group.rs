@@ -155,7 +155,7 @@ pub(crate) fn together(exchange: &mut dyn Exchange, context: &Inner) -> Result<C
         let words = gather(exchange, &[u8::from(is_free)])?;
         if words.iter().all(|word| word.first() == Some(&1)) {
             let made = make(exchange, &members, agreed, context)?;
-            return made.ok_or_else(|| Error::startup("no communicator was made"));
+            return made.ok_or_else(Error::none_made);
         }
         first_id = context.next_id.get().max(agreed.wrapping_add(1));
     }

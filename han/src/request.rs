@@ -100,7 +100,7 @@ impl<T> Buffer for Vec<T> {
 
     fn give_back(kept: Owned<T>, request: &RawRequest) -> Result<Self> {
         let mut carrier = request.shared.carrier()?;
-        carrier.take(kept).map_err(|_| Error::InUse(carrier.id()))
+        carrier.take(kept).map_err(|_| Error::NotFree(carrier.id()))
     }
 }
 
