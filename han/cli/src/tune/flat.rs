@@ -13,7 +13,7 @@ use net_fabric::model::{self, Case};
 use net_fabric::transport::simulated::{Layout, Level, Line, Machine, Model, Noise};
 
 use super::Result;
-use super::ranks::Worker;
+use super::worker::Worker;
 use crate::bench::stats::{bytes_text, time_text};
 use crate::model::Equation;
 use crate::output::stdout;

@@ -9,6 +9,7 @@ mod flat;
 mod ranks;
 mod report;
 pub(crate) mod validate;
+mod worker;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -13,7 +13,7 @@ use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;
 use serde::Serialize;
 
-use super::ranks::Worker;
+use super::worker::Worker;
 use super::{HowArgs, Result, become_job, flat};
 use crate::bench::stats::{bytes_text, time_text};
 use crate::model::plot::picture;
