@@ -24,6 +24,7 @@ mod exchange;
 mod export;
 mod failed;
 mod gate;
+mod handler;
 mod large;
 mod lengthy;
 mod lifecycle;

@@ -8,11 +8,12 @@ use han::{Call, Communicator, Context};
 
 use crate::abi::{Abi, Word};
 use crate::arguments::{Prepared, Volume};
-use crate::communicator::{Communicators, LastHandler};
+use crate::communicator::Communicators;
 use crate::completion;
 use crate::datatype::Datatypes;
 use crate::error::Errors;
 use crate::gate;
+use crate::handler::LastHandler;
 use crate::operator::Operators;
 use crate::progress::{self, Progress};
 use crate::real::SUCCESS;

@@ -1,0 +1,83 @@
+//! Error handlers of the program's communicators: kept for those that it frees, and set aside for a while.
+#![allow(unsafe_code)] // Calls the MPI library.
+
+use crate::abi::Word;
+use crate::gate;
+use crate::process::Process;
+use crate::real::{SUCCESS, real};
+use crate::request;
+
+/// The error handler of a communicator, kept. What is under way on one that the program frees keeps it, as MPI keeps the
+/// communicator.
+pub(crate) struct LastHandler(Word);
+
+impl LastHandler {
+    /// That of a communicator which is being freed, if anything may be under way there.
+    pub(crate) fn of(comm: Word) -> Option<Self> {
+        if !gate::is_open() || !(request::any() || request::any_persistent()) {
+            return None;
+        }
+        Self::get(comm)
+    }
+
+    /// The one that a communicator has now.
+    fn get(comm: Word) -> Option<Self> {
+        let mut handler: Word = 0;
+        // SAFETY: the communicator is there, if only until its attributes are gone; there is room for a handle.
+        let code = unsafe { (real().comm_get_errhandler)(comm, &raw mut handler) };
+        (code == SUCCESS).then_some(Self(handler))
+    }
+
+    /// A communicator of this rank alone that has the handler. The program's own handle may be another's by now.
+    pub(crate) fn stand_in(&self, silent: Word) -> Option<StandIn> {
+        let mut comm: Word = 0;
+        // SAFETY: `silent` is a communicator of this rank alone, and there is room for a handle.
+        let code = unsafe { (real().comm_dup)(silent, &raw mut comm) };
+        let stand_in = (code == SUCCESS).then_some(StandIn(comm))?;
+        // SAFETY: the communicator was made above, and the handler is kept here.
+        let code = unsafe { (real().comm_set_errhandler)(comm, self.0) };
+        (code == SUCCESS).then_some(stand_in)
+    }
+}
+
+impl Drop for LastHandler {
+    fn drop(&mut self) {
+        // SAFETY: whoever asks for a communicator's handler frees it.
+        unsafe { (real().errhandler_free)(&raw mut self.0) };
+    }
+}
+
+/// A communicator that stands in for one that the program has freed.
+pub(crate) struct StandIn(pub(crate) Word);
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        // SAFETY: it was made in `stand_in`, and nothing is under way there.
+        unsafe { (real().comm_free)(&raw mut self.0) };
+    }
+}
+
+/// While it lasts, errors that are no object's are returned: the handlers of the communicators that hear of them, before MPI 4
+/// and since, are kept here.
+pub(crate) struct Unheard([Option<(Word, LastHandler)>; 2]);
+
+impl Unheard {
+    pub(crate) fn begin(process: &Process) -> Self {
+        let returns = process.abi.errors_return();
+        Self([process.abi.comm_world, process.abi.comm_self].map(|comm| {
+            let handler = LastHandler::get(comm)?;
+            // SAFETY: the communicator is always there, and the handler is predefined.
+            unsafe { (real().comm_set_errhandler)(comm, returns) };
+            Some((comm, handler))
+        }))
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        for (comm, handler) in self.0.iter().flatten() {
+            // SAFETY: the communicator is always there, and its handler was kept.
+            unsafe { (real().comm_set_errhandler)(*comm, handler.0) };
+        }
+    }
+}
