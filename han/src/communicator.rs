@@ -148,7 +148,7 @@ impl Communicator {
     /// # Errors
     /// The job has ended.
     pub fn ibarrier(&self) -> Result<Request<()>> {
-        Ok(Request::of_barrier(self.start(Call::barrier())?))
+        Ok(Request::new(self.start(Call::barrier())?, ()))
     }
 
     /// Begins a [`bcast`](Self::bcast); the request gives the buffer back.
@@ -216,7 +216,7 @@ impl Communicator {
         let mut carrier = self.carrier()?;
         let what = self.context.trace().map(|trace| self.what(trace, &call, &mut carrier));
         let ticket = self.begin(what, &mut carrier, |carrier| carrier.start(call, &self.context), |ticket| *ticket)?;
-        Ok(RawRequest::new(Rc::clone(&self.shared), Rc::clone(&self.context), ticket))
+        Ok(self.request(ticket))
     }
 
     fn start_owned<T: Element>(&self, call: OwnedCall, mut buffer: Vec<T>) -> Result<Request<Vec<T>>> {
@@ -231,10 +231,11 @@ impl Communicator {
         });
         let start = |carrier: &mut Carrier| carrier.start_owned(call, buffer, &self.context);
         let owned = self.begin(what, &mut carrier, start, Owned::ticket)?;
-        Ok(Request::of_buffer(
-            RawRequest::new(Rc::clone(&self.shared), Rc::clone(&self.context), owned.ticket()),
-            owned,
-        ))
+        Ok(Request::new(self.request(owned.ticket()), owned))
+    }
+
+    fn request(&self, ticket: Ticket) -> RawRequest {
+        RawRequest::new(Rc::clone(&self.shared), Rc::clone(&self.context), ticket)
     }
 
     /// Begins an operation by `start`, and notes that it is under way: `what`, if that is traced.

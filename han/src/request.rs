@@ -104,19 +104,11 @@ impl<T> Buffer for Vec<T> {
     }
 }
 
-impl Request<()> {
-    pub(crate) fn of_barrier(raw: RawRequest) -> Self {
-        Self { raw, kept: () }
-    }
-}
-
-impl<T> Request<Vec<T>> {
-    pub(crate) fn of_buffer(raw: RawRequest, kept: Owned<T>) -> Self {
+impl<B: Buffer> Request<B> {
+    pub(crate) fn new(raw: RawRequest, kept: B::Kept) -> Self {
         Self { raw, kept }
     }
-}
 
-impl<B: Buffer> Request<B> {
     /// Goes on, and tells whether the operation has completed; `wait` then returns at once.
     ///
     /// # Errors
