@@ -250,12 +250,6 @@ impl Datatype {
             None => Self::ALL.get(usize::from(code)).copied(),
         }
     }
-
-    /// The datatype with this [`name`](Self::name), if there is one; not a record.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|datatype| datatype.name() == name)
-    }
 }
 
 /// What any type of C of this size has, or more: a type's alignment divides its size.

@@ -85,12 +85,6 @@ impl Operator {
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
-
-    /// The operator with this [`name`](Self::name), if there is one.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|operator| operator.name() == name)
-    }
 }
 
 impl fmt::Display for Operator {

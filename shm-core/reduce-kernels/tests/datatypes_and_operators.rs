@@ -1,5 +1,7 @@
 //! The table of what is defined, names and codes, and the safe functions over slices.
 
+use std::collections::BTreeSet;
+
 use half::{bf16, f16};
 use reduce_kernels::{
     Byte, Complex, Datatype, DoubleInt, Element, Isa, KernelError, LongInt, Op, Operator, Pair, is_defined, kernel,
@@ -60,24 +62,19 @@ fn operators_are_defined_where_mpi_says() {
 }
 
 #[test]
-fn codes_and_names_go_both_ways() {
+fn codes_go_both_ways_and_names_are_different() {
     for (code, datatype) in (0..).zip(Datatype::ALL) {
         assert_eq!(datatype.code(), code);
         assert_eq!(Datatype::from_code(code), Some(datatype));
-        assert_eq!(Datatype::from_name(datatype.name()), Some(datatype));
     }
     for (code, operator) in (0..).zip(Operator::ALL) {
         assert_eq!(operator.code(), code);
         assert_eq!(Operator::from_code(code), Some(operator));
-        assert_eq!(Operator::from_name(operator.name()), Some(operator));
-    }
-    for isa in Isa::ALL {
-        assert_eq!(Isa::from_name(isa.name()), Some(isa));
     }
     assert_eq!(Datatype::from_code(21), None);
     assert_eq!(Operator::from_code(12), None);
-    assert_eq!(Datatype::from_name("quadruple"), None);
-    assert_eq!(Operator::from_name("average"), None);
+    assert_eq!(BTreeSet::from(Datatype::ALL.map(Datatype::name)).len(), Datatype::ALL.len());
+    assert_eq!(BTreeSet::from(Operator::ALL.map(Operator::name)).len(), Operator::ALL.len());
 }
 
 #[test]
@@ -95,7 +92,6 @@ fn records_have_a_size_and_nothing_else() {
     assert_eq!([0, 1025, 65_536 + 24].map(Datatype::record), [None; 3]);
     assert_eq!([4096, 4096 + 1025, u16::MAX].map(Datatype::from_code), [None; 3]);
     assert_eq!(Datatype::record(24).map(|record| record.to_string()).as_deref(), Some("record of 24 bytes"));
-    assert_eq!(Datatype::from_name("record"), None);
     assert_ne!(Datatype::record(8), Some(Datatype::Double));
     assert_eq!(Datatype::record_of::<[u64; 5]>(), Datatype::record(40).expect("40 bytes"));
 }

@@ -116,12 +116,6 @@ impl Isa {
         }
     }
 
-    /// The instruction set with this [`name`](Self::name), if there is one.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|isa| isa.name() == name)
-    }
-
     /// The kernels, if this CPU can run them.
     fn table(self) -> Option<&'static Table> {
         match self {
