@@ -8,7 +8,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod algorithm;
-pub mod comm;
+mod comm;
 pub mod engine;
 mod error;
 pub mod fabric;

@@ -1,6 +1,6 @@
 //! Collectives between the processes of one node, over lock-free shared memory.
 //!
-//! [`job::Job`] is what the ranks of a node share, [`comm::LocalComm`] a group of them that does
+//! [`job::Job`] is what the ranks of a node share, [`LocalComm`] a group of them that does
 //! collectives, [`Call`] one collective as data. Every collective is a state machine that is
 //! polled; nothing here knows of a network. `ARCHITECTURE.md` has the map.
 
@@ -12,11 +12,11 @@ pub mod sync;
 #[cfg(not(loom))]
 mod coll;
 #[cfg(not(loom))]
-pub mod comm;
+mod comm;
 #[cfg(not(loom))]
 mod copy;
 #[cfg(not(loom))]
-pub mod error;
+mod error;
 #[cfg(not(loom))]
 pub mod exchange;
 #[cfg(not(loom))]
@@ -38,7 +38,7 @@ pub mod sys;
 #[cfg(not(loom))]
 pub mod topo;
 #[cfg(not(loom))]
-pub mod tree;
+mod tree;
 #[cfg(not(loom))]
 mod waiting;
 

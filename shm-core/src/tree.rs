@@ -6,15 +6,14 @@
 //! keeps rank order.
 
 /// Children of `rank`, ascending.
-pub fn children(rank: usize, size: usize, radix: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn children(rank: usize, size: usize, radix: usize) -> impl Iterator<Item = usize> {
     let strides = std::iter::successors(Some(1), move |stride| Some(stride * radix))
         .take_while(move |stride| *stride < size && rank.is_multiple_of(stride * radix));
     strides.flat_map(move |stride| (1..radix).map(move |j| rank + j * stride)).filter(move |child| *child < size)
 }
 
 /// Parent of `rank`; `None` for rank 0.
-#[must_use]
-pub fn parent(rank: usize, radix: usize) -> Option<usize> {
+pub(crate) fn parent(rank: usize, radix: usize) -> Option<usize> {
     if rank == 0 {
         return None;
     }
