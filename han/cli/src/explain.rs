@@ -14,12 +14,11 @@ use serde::Serialize;
 use shm_core::settings::KEYS;
 use shm_core::{Circumstances, Explanation, Question, explain};
 
-use crate::bench::{
-    Memory, check_root, configured, default_ranks, fit, parse_datatype, parse_setting, stats::parse_bytes,
-};
+use crate::bench::{Memory, check_root, configured, default_ranks, fit, parse_datatype, parse_setting};
 use crate::effect;
 use crate::info::{tell_doubts, trial};
 use crate::named;
+use crate::numbers::parse_bytes;
 use crate::output::{counted, stdout};
 use crate::run::{prefix, prefix_words};
 use crate::status::ranges_text;

@@ -16,6 +16,7 @@ mod limits;
 mod manual;
 mod model;
 mod named;
+mod numbers;
 mod output;
 mod run;
 mod status;

@@ -27,7 +27,7 @@ const SOURCES: [&str; 15] = [
 ];
 
 /// Proofs, simulations, tests, what `han explain` says, and arguments of `han bench`.
-const NOT_SHOWN: [&str; 15] = [
+const NOT_SHOWN: [&str; 14] = [
     "/verify",
     "/model",
     "/algorithm",
@@ -40,7 +40,6 @@ const NOT_SHOWN: [&str; 15] = [
     "copy/processes",
     "bench/args.rs",
     "bench/noise",
-    "bench/stats.rs",
     "src/task/",
     "explain.rs",
 ];

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use reduce_kernels::{Collective, Datatype, Operator, is_defined};
 
-use super::stats::parse_bytes;
 use super::{Result, noise};
 use crate::effect;
 use crate::model::noise::Spec;
 use crate::named::find;
+use crate::numbers::parse_bytes;
 use crate::whole::{MOST_RANKS, within};
 
 #[derive(clap::Args)]

@@ -10,7 +10,6 @@ mod overlap;
 mod pattern;
 mod report;
 mod series;
-pub(crate) mod stats;
 mod vectors;
 
 use std::collections::TryReserveError;

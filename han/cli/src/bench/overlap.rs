@@ -14,8 +14,8 @@ use han::tune::model::overlap;
 use han::{Call, Collective, Communicator, Context, Operator, Request};
 use serde::Serialize;
 
-use super::stats::{bytes_text, median, time_text};
 use super::{Result, filled};
+use crate::numbers::{bytes_text, median, time_text};
 use crate::output::stdout;
 use crate::tables;
 pub(super) use picture::draw;

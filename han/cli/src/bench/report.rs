@@ -6,10 +6,10 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::series::{Plan, Point};
-use super::stats::{bytes_text, time_text};
 use super::{Memory, Result};
 use crate::info;
 use crate::limits::Distance;
+use crate::numbers::{bytes_text, time_text};
 use crate::output::stdout;
 use crate::status::ranges_text;
 use crate::tables;

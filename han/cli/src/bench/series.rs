@@ -10,10 +10,10 @@ use han::{Collective, Communicator, Datatype, Operator};
 use reduce_kernels::say;
 use shm_core::sys::clock::now_ns;
 
-use super::stats::median;
 use super::vectors::{self, SEEDS, Vectors};
 use super::{Memory, Result, Style};
 use crate::limits;
+use crate::numbers::median;
 
 /// Fewest iterations in a repeat, however long one takes.
 const LEAST_ITERATIONS: f64 = 3.0;

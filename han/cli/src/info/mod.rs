@@ -15,7 +15,7 @@ use han::{Config, Entry, LogLevel};
 use reduce_kernels::{Datatype, Isa, Operator, kernel, say, table};
 use serde::Serialize;
 
-use crate::bench::stats::bytes_text;
+use crate::numbers::bytes_text;
 use crate::output::stdout;
 use crate::status::ranges_text;
 use crate::tables;

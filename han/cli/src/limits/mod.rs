@@ -15,7 +15,7 @@ use serde::Serialize;
 use shm_core::sys::affinity::allowed_cores;
 use shm_core::sys::limits::{self, Side, Wait};
 
-use crate::bench::stats::{bytes_text, median};
+use crate::numbers::{bytes_text, median};
 use crate::output::stdout;
 use crate::tables;
 pub(crate) use peer::serve;

@@ -1,6 +1,6 @@
 //! Lists on the command line: numbers, and doublings from one to another.
 
-use crate::bench::stats::{bytes_text, parse_bytes};
+use crate::numbers::{bytes_text, parse_bytes};
 
 /// What all ranks of the largest simulated world have together can still be counted.
 const MOST_BYTES: usize = 1 << 38;

@@ -10,7 +10,7 @@ use super::noise::Spec;
 use super::report::{self, Row};
 use super::study::Outcome;
 use super::{Args, Result, choice};
-use crate::bench::stats::{bytes_text, time_text};
+use crate::numbers::{bytes_text, time_text};
 use crate::output::write_file;
 
 /// Width and height of one chart.

@@ -10,7 +10,7 @@ use net_fabric::transport::simulated::{Machine, Seconds};
 use serde::Serialize;
 
 use super::{Args, Result, choice};
-use crate::bench::stats::{bytes_text, time_text};
+use crate::numbers::{bytes_text, time_text};
 use crate::output::stdout;
 use crate::tables;
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::noise::Spec;
 use super::report::Head;
 use super::{Args, Result, case, choice, plot, sizes};
-use crate::bench::stats::{bytes_text, time_text};
+use crate::numbers::{bytes_text, time_text};
 use crate::output::stdout;
 use crate::tables;
 

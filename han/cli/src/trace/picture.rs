@@ -7,7 +7,7 @@ use charts::as_f64;
 
 use super::file::Traced;
 use super::spans::{Span, Window};
-use crate::bench::stats::{bytes_text, time_text};
+use crate::numbers::{bytes_text, time_text};
 
 const ROW: f64 = 20.0;
 const BOX: f64 = 16.0;

@@ -9,7 +9,7 @@ use han::tune::model::overlap;
 use super::Result;
 use super::file::Traced;
 use super::spans::{Span, Window, busy_us};
-use crate::bench::stats::{bytes_text, median, time_text};
+use crate::numbers::{bytes_text, median, time_text};
 use crate::output::{counted, stdout};
 use crate::tables;
 

@@ -14,8 +14,8 @@ use net_fabric::transport::simulated::{Layout, Level, Line, Machine, Model, Nois
 
 use super::Result;
 use super::worker::Worker;
-use crate::bench::stats::{bytes_text, time_text};
 use crate::model::Equation;
+use crate::numbers::{bytes_text, time_text};
 use crate::output::stdout;
 use crate::tables;
 

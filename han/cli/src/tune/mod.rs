@@ -18,9 +18,9 @@ use std::process::{Command, ExitCode};
 use han::tune::{Method, Space, assignments, is_searched};
 use han::{Collective, Config};
 
-use crate::bench::stats::parse_bytes;
 use crate::bench::{Memory, SET_VARIABLE, no_prefix, with_settings};
 use crate::named;
+use crate::numbers::parse_bytes;
 use crate::whole::{MOST_RANKS, within};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

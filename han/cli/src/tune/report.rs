@@ -7,7 +7,7 @@ use han::tune::compare::Row;
 use han::tune::{Method, Outcome, settings_text};
 
 use super::Result;
-use crate::bench::stats::{bytes_text, time_text};
+use crate::numbers::{bytes_text, time_text};
 use crate::output::stdout;
 use crate::tables;
 

@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use super::worker::Worker;
 use super::{HowArgs, Result, become_job, flat};
-use crate::bench::stats::{bytes_text, time_text};
 use crate::model::plot::picture;
+use crate::numbers::{bytes_text, time_text};
 use crate::output::{is_reader_left, stdout};
 use crate::tables;
 

@@ -15,9 +15,9 @@ use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Noise;
 use serde::{Deserialize, Serialize};
 
-use super::stats::median;
 use super::{Args, Result, SET_VARIABLE, Style, collectives, series};
 use crate::model::noise::Spec;
+use crate::numbers::median;
 use crate::output::stdout;
 use disturber::Disturber;
 

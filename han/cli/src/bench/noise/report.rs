@@ -5,11 +5,11 @@ use std::io::Write;
 use net_fabric::transport::simulated::Seconds;
 use serde::Serialize;
 
-use super::super::stats::{bytes_text, median, time_text};
 use super::super::{Args, Result, collectives};
 use super::{Measured, POLICIES};
 use crate::model::noise::Spec;
 use crate::model::{plot, study::Outcome};
+use crate::numbers::{bytes_text, median, time_text};
 use crate::output::stdout;
 use crate::tables;
 

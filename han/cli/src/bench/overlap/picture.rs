@@ -7,8 +7,8 @@ use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;
 
 use super::{Result, Row};
-use crate::bench::stats::bytes_text;
 use crate::model::plot::picture;
+use crate::numbers::bytes_text;
 
 /// Width and height of one collective's chart.
 const CHART: (u32, u32) = (480, 360);
