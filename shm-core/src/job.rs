@@ -86,8 +86,8 @@ impl Job {
         agree(&peers, &numbers)?;
         let shares_core: Vec<bool> =
             peers.iter().map(|p| p.cores.iter().any(|core| own.cores.contains(core))).collect();
-        let here = peers.iter().zip(&shares_core).filter(|(_, shares)| **shares).map(|(peer, _)| peer.pid).collect();
-        let strangers = Rc::new(strangers(here, own.cores.len()));
+        let here = peers.iter().zip(&shares_core).filter(|(_, shares)| **shares).map(|(peer, _)| peer.pid);
+        let strangers = Rc::new(strangers(here.chain(settings.neighbours.iter().copied()).collect(), own.cores.len()));
         let (own_cores, patience, placement) = placement(&peers, &settings);
         let masks: Vec<&[usize]> = peers.iter().map(|peer| &peer.cores[..]).collect();
         let locality = Locality::agree(&peers[0].topology, &masks, &settings)?;
@@ -372,8 +372,9 @@ impl Job {
 
 /// Who is no rank, on `cores` cores that these `processes` of ranks may run on.
 fn strangers(processes: BTreeSet<u32>, cores: usize) -> Strangers {
-    let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
-    Strangers::beside(move || processes.iter().map(|&pid| clock::used(pid)).sum::<Duration>() / cores)
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let (ranks, cores) = (count(processes.len().div_ceil(cores.max(1))), count(cores.max(1)));
+    Strangers::beside(ranks, move || processes.iter().map(|&pid| clock::used(pid)).sum::<Duration>() / cores)
 }
 
 /// The kinds of segment to try, in order.

@@ -52,6 +52,8 @@ pub struct Settings {
     pub timeout_s: f64,
     /// Something else depends on what this rank does while it waits, so it looks up soon and does not sleep for long.
     pub attentive: bool,
+    /// Processes that may run on this rank's cores and are no strangers, beside those of this node's ranks.
+    pub neighbours: Vec<u32>,
     /// A synthetic description of the machine to use in place of this one's, for tests: ranks are
     /// taken to be bound to one core of it after the other.
     pub topology: Option<String>,
@@ -125,6 +127,7 @@ impl Default for Settings {
             watchdog_s: 30.0,
             timeout_s: 0.0,
             attentive: false,
+            neighbours: Vec::new(),
             topology: None,
         }
     }

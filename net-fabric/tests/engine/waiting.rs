@@ -15,7 +15,7 @@ const PLAN: Plan =
 fn links() -> [Rc<Link>; 2] {
     let link = |transport| {
         let ranks = Ranks::named(vec!["rank 0".to_owned(), "rank 1".to_owned()]);
-        let (patience, strangers) = (Patience::SHARED_CORE, Rc::new(Strangers::beside(|| Duration::ZERO)));
+        let (patience, strangers) = (Patience::SHARED_CORE, Rc::new(Strangers::beside(1, || Duration::ZERO)));
         Rc::new(Link::new(Box::new(transport), Secret::default(), ranks, Watch::default(), patience, strangers))
     };
     let links: Vec<_> = Loopback::world(2, Options::default()).into_iter().map(link).collect();

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// use std::time::Duration;
 /// use reduce_kernels::Strangers;
 ///
-/// let strangers = Strangers::beside(|| Duration::ZERO);
+/// let strangers = Strangers::beside(1, || Duration::ZERO);
 /// if !strangers.give_way() {
 ///     // Sleep until there is news.
 /// }
@@ -25,6 +25,8 @@ pub struct Strangers {
     /// The time of this core that the ranks have had so far, all together. They may take long turns as well, when they work
     /// before they wait again.
     had: Box<dyn Fn() -> Duration>,
+    /// How many they are.
+    ranks: u32,
     /// Times that the core was given away, or was to be.
     asked: Cell<u32>,
     /// Short turns that are still to be seen before nobody is suspected.
@@ -37,7 +39,9 @@ pub struct Strangers {
     next: Cell<Option<Instant>>,
     /// No core is given away before.
     until: Cell<Option<Instant>>,
-    /// For how long not, when strangers are met next.
+    /// The same of strangers who were met last, who may have left since,
+    met: Cell<Option<Instant>>,
+    /// and for how long.
     length: Cell<Duration>,
 }
 
@@ -51,28 +55,32 @@ const DOUBTS: u32 = 64;
 const PART: u32 = 4;
 /// and so much of it: the machine below may take it for a moment, which is no reason to sleep.
 const LEAST: Duration = Duration::from_millis(2);
-/// To look who has had the core takes this part of the time at most.
+/// To look who has had the core takes this part of its time at most, of all ranks together.
 const DEAR: u32 = 64;
 /// What was so long ago does not count.
 const SPAN: Duration = Duration::from_millis(50);
+/// Strangers who were not met for so long come anew.
+const FORGOTTEN: Duration = Duration::from_millis(100);
 /// A turn is lost so often where strangers come and go.
 const SHORTEST: Duration = Duration::from_millis(2);
 /// A turn is lost so often where they stay.
 const LONGEST: Duration = Duration::from_millis(32);
 
 impl Strangers {
-    /// Those beside ranks that have `had` so much time of this core so far, all together. Nobody is suspected.
+    /// Those beside so many ranks of this core, which have `had` so much of its time so far, all together. Nobody is suspected.
     #[must_use]
-    pub fn beside(had: impl Fn() -> Duration + 'static) -> Self {
+    pub fn beside(ranks: u32, had: impl Fn() -> Duration + 'static) -> Self {
         Self {
             had: Box::new(had),
+            ranks,
             asked: Cell::default(),
             doubts: Cell::default(),
             since: Cell::default(),
             lost: Cell::default(),
             next: Cell::default(),
             until: Cell::default(),
-            length: Cell::new(SHORTEST),
+            met: Cell::default(),
+            length: Cell::default(),
         }
     }
 
@@ -113,7 +121,6 @@ impl Strangers {
             self.doubts.set(self.doubts.get() - 1);
             if self.doubts.get() == 0 {
                 self.since.set(None);
-                self.length.set(SHORTEST);
             }
         }
         true
@@ -132,14 +139,16 @@ impl Strangers {
         let asked = Instant::now();
         let had = (self.had)();
         // It may have been interrupted meanwhile.
-        self.next.set(Some(now + (DEAR * asked.elapsed()).min(SPAN)));
+        self.next.set(Some(now + self.ranks * (DEAR * asked.elapsed()).min(SPAN)));
         let Some((since, had_then)) = self.since.get() else { return self.begin(now, had) };
         let all = now.duration_since(since);
         let strangers = all.saturating_sub(had.saturating_sub(had_then)).min(self.lost.get());
         if strangers >= LEAST && strangers * PART >= all {
-            let length = self.length.get();
+            let stays = self.met.get().is_some_and(|until| now.saturating_duration_since(until) < FORGOTTEN);
+            let length = if stays { (2 * self.length.get()).min(LONGEST) } else { SHORTEST };
             self.until.set(Some(now + length));
-            self.length.set((2 * length).min(LONGEST));
+            self.met.set(Some(now + length));
+            self.length.set(length);
         } else if all > SPAN {
             self.begin(now, had);
         }
@@ -169,7 +178,7 @@ mod tests {
         fn new() -> Self {
             let had: Rc<Cell<Duration>> = Rc::default();
             let ranks = Rc::clone(&had);
-            Self { strangers: Strangers::beside(move || ranks.get()), now: Cell::new(Instant::now()), had }
+            Self { strangers: Strangers::beside(1, move || ranks.get()), now: Cell::new(Instant::now()), had }
         }
 
         fn pass(&self, length: Duration) -> Instant {
@@ -219,7 +228,20 @@ mod tests {
             assert_eq!(core.keeps().as_millis(), SHORTEST.as_millis(), "no longer than the first time");
             assert!((1..DOUBTS).all(|_| core.gives_way(false, SHORT)));
             assert_eq!(core.strangers.doubts.get(), 0, "turns are not timed any more");
+            core.pass(FORGOTTEN);
         }
+    }
+
+    #[test]
+    fn a_stranger_who_is_not_met_for_some_turns_is_still_there() {
+        let core = Core::new();
+        let kept = [(); 3].map(|()| {
+            assert!(core.gives_way(true, LONG) && core.gives_way(true, LONG));
+            let kept = core.keeps().as_millis();
+            assert!((0..DOUBTS).all(|_| core.gives_way(false, SHORT)));
+            kept
+        });
+        assert_eq!(kept, [2, 4, 8]);
     }
 
     #[test]
@@ -257,7 +279,7 @@ mod tests {
     fn turns_are_timed_now_and_then() {
         // Others may compute on this core, and then a turn is long.
         let timed = || {
-            let strangers = Strangers::beside(|| Duration::ZERO);
+            let strangers = Strangers::beside(1, || Duration::ZERO);
             strangers.doubts.set(1);
             (0..=TIMED).all(|_| strangers.give_way()) && strangers.doubts.get() == 0
         };

@@ -62,7 +62,7 @@ mod tests {
         core.set(affinity::allowed_cores().expect("cores")[0]).expect("a core");
         sched_setaffinity(Pid::from_raw(0), &core).expect("it may run there");
         let stranger = Computes(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell"));
-        let strangers = Strangers::beside(|| used(id()));
+        let strangers = Strangers::beside(1, || used(id()));
         // Without end if it is not noticed.
         while strangers.give_way() {}
         drop(stranger);
