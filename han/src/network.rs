@@ -50,7 +50,7 @@ pub(crate) fn join(
 ) -> Result<(Rc<Job>, Network, Nodes)> {
     let mut settings = of_node(&config.settings, placing.crowded);
     let shares_cores = shares_cores(config.settings.assume_own_cores, placing.crowded_somewhere);
-    if !placing.neighbours.is_empty() && settings.assume_own_cores == Some(false) {
+    if placing.has_neighbours && settings.assume_own_cores == Some(false) {
         // Whoever is waited for: a leader of a node that this one does not see may need this very core.
         settings.spins.get_or_insert(1);
     }

@@ -31,7 +31,9 @@ pub(crate) struct Placing {
     pub(crate) secret: [u8; SECRET_BYTES],
     /// Whether this rank's machine has fewer cores than it has ranks, on all of its nodes together.
     pub(crate) crowded: bool,
-    /// Processes of ranks of other nodes that may run on this rank's cores.
+    /// Whether ranks of other nodes are on this rank's machine: the same on all ranks of a node.
+    pub(crate) has_neighbours: bool,
+    /// Processes of those that may run on this rank's cores.
     pub(crate) neighbours: Vec<u32>,
     /// Whether any rank's machine has: the same on all ranks.
     pub(crate) crowded_somewhere: bool,
@@ -82,8 +84,9 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
         is_crowded(&there.map(|card| &card.cores[..]).collect::<Vec<_>>())
     };
     let machines: BTreeSet<_> = cards.iter().map(machine).collect();
-    let places: Vec<_> = cards.iter().map(|card| (machine(card), &card.cores[..])).collect();
-    let neighbours = neighbours(&nodes, &places, rank).map(|other| cards[other].pid).collect();
+    let neighbours: Vec<&Card> =
+        neighbours(&nodes, &cards.iter().map(machine).collect::<Vec<_>>(), rank).map(|other| &cards[other]).collect();
+    let is_here = |card: &&&Card| card.cores.iter().any(|core| cards[rank].cores.contains(core));
     Ok(nodes.iter().any(|node| *node > 0).then(|| Placing {
         here: (0..nodes.len()).filter(|&other| nodes[other] == nodes[rank]).collect(),
         names: cards.iter().enumerate().map(|(rank, card)| card.name(rank)).collect(),
@@ -91,7 +94,8 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
         nodes,
         secret: cards[0].secret,
         crowded: crowded(&own),
-        neighbours,
+        has_neighbours: !neighbours.is_empty(),
+        neighbours: neighbours.iter().filter(is_here).map(|card| card.pid).collect(),
         crowded_somewhere: machines.iter().any(crowded),
         one_host: cards.iter().all(|card| machine(card) == own && card.network == cards[0].network),
     }))
@@ -135,12 +139,9 @@ fn numbered<T: Ord>(groups: &[T]) -> Vec<usize> {
         .collect()
 }
 
-/// The ranks of other nodes that are on the machine of `rank`, with one of its cores, where `places` has both.
-fn neighbours<M: PartialEq>(nodes: &[usize], places: &[(M, &[usize])], rank: usize) -> impl Iterator<Item = usize> {
-    let (machine, cores) = &places[rank];
-    let meets =
-        move |(there, others): &(M, &[usize])| there == machine && others.iter().any(|core| cores.contains(core));
-    (0..nodes.len()).filter(move |&other| nodes[other] != nodes[rank] && meets(&places[other]))
+/// The ranks of other nodes that are on the machine of `rank`.
+fn neighbours<M: PartialEq>(nodes: &[usize], machines: &[M], rank: usize) -> impl Iterator<Item = usize> {
+    (0..nodes.len()).filter(move |&other| nodes[other] != nodes[rank] && machines[other] == machines[rank])
 }
 
 /// Whether some core has more than one rank, each rank spread evenly over the cores that it may use.
@@ -214,14 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_ranks_of_other_nodes_on_this_ranks_cores() {
-        let of =
-            |nodes: &[usize], places: &[(&str, &[usize])], rank| neighbours(nodes, places, rank).collect::<Vec<_>>();
-        let both = &[0, 1][..];
-        assert!(of(&[0, 0, 1, 1], &[("a", both), ("a", both), ("b", both), ("b", both)], 2).is_empty());
-        assert_eq!(of(&[0, 0, 1, 1], &[("a", both); 4], 2), [0, 1]);
-        assert_eq!(of(&[0, 1, 2], &[("a", both), ("b", both), ("b", both)], 1), [2]);
-        assert_eq!(of(&[0, 1, 1, 2], &[("a", &[0]), ("a", &[0]), ("a", &[1]), ("a", both)], 0), [1, 3]);
+    fn neighbours_are_ranks_of_other_nodes_on_one_machine() {
+        let of = |nodes: &[usize], machines: &[&str], rank| neighbours(nodes, machines, rank).collect::<Vec<_>>();
+        assert!(of(&[0, 0, 1, 1], &["a", "a", "b", "b"], 2).is_empty());
+        assert_eq!(of(&[0, 0, 1, 1], &["a", "a", "a", "a"], 2), [0, 1]);
+        assert_eq!(of(&[0, 1, 2], &["a", "b", "b"], 1), [2]);
+        assert!(of(&[0, 1, 2], &["a", "b", "b"], 0).is_empty());
     }
 
     #[test]
