@@ -180,6 +180,12 @@ impl Circumstances {
                     points.push(self.stores(bytes.min(cut.chunk_bytes)));
                 }
                 match form {
+                    Form::Chain if terms.own_cores => points.push(Point::new(
+                        "reduced by",
+                        "all ranks, along a tree",
+                        "each adds its part to the sums of two others, in cells that its cache holds",
+                        "",
+                    )),
                     Form::Chain if terms.ranks >= CROWD => points.push(Point::new(
                         "reduced by",
                         "the root",

@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
 
-use crate::coll::sm::{ByCore, Families, Family, Link, Terms, Trials};
+use crate::coll::sm::{Families, Family, HandOn, Link, Terms, Trials};
 use crate::copy::Stores;
 use crate::copy::cico::{LINE, Line, prefetch_for_read};
 use crate::error::{Error, Result};
@@ -59,8 +59,8 @@ pub(crate) struct Ring {
     /// ones before far ones.
     peers: Vec<usize>,
     families: Families,
-    /// None where no chains of ranks pay.
-    by_core: Option<ByCore>,
+    /// None where sums are not handed on.
+    hand_on: Option<HandOn>,
     id: u32,
     /// The next step that nobody has taken.
     step: u32,
@@ -159,7 +159,7 @@ impl Ring {
         Ok(Self {
             trials: Trials::new(|collective, bytes| terms.likely_joint(collective, bytes)),
             terms,
-            by_core: ByCore::of(&hierarchy),
+            hand_on: HandOn::of(&hierarchy, job.own_cores()),
             families: Families::new(hierarchy, rank),
             depth,
             job,
@@ -230,10 +230,10 @@ impl Ring {
         self.families.below(root)
     }
 
-    /// What this rank does in a reduction by cores to `root`; the form is taken only where there are such.
+    /// What this rank does where sums are handed on to `root`; the form is taken only where they are.
     pub(crate) fn link(&self, root: usize) -> Link {
-        let by_core = self.by_core.as_ref().unwrap_or_else(|| unreachable!("no ranks share a core"));
-        by_core.link(self.rank, root)
+        let hand_on = self.hand_on.as_ref().unwrap_or_else(|| unreachable!("no ranks share a core"));
+        hand_on.link(self.rank, root)
     }
 
     /// This rank's place in a tree below rank 0 that keeps rank order.
@@ -350,6 +350,11 @@ impl Ring {
         #[allow(clippy::cast_possible_truncation)] // as above
         let step = first.step().wrapping_add(ahead as u32);
         if ahead == 0 { first } else { Span::of_slot(step, step.wrapping_add(1).wrapping_sub(self.depth)) }
+    }
+
+    /// Steps after which a slot comes again.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth as usize
     }
 
     /// The step that nobody has taken yet.

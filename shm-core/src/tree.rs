@@ -24,9 +24,41 @@ pub(crate) fn parent(rank: usize, radix: usize) -> Option<usize> {
     Some(rank - rank % stride)
 }
 
+/// Parent and children of `rank` in the tree over ranks `0..size` in which each has two children at most, the first ranks of the
+/// two halves of what follows it: little passes through any rank, and the tree is as low as can be.
+pub(crate) fn halving(rank: usize, size: usize) -> (Option<usize>, impl Iterator<Item = usize>) {
+    let (mut parent, mut at, mut end) = (None, 0, size);
+    let second = |at: usize, end: usize| at + 1 + (end - at - 1).div_ceil(2);
+    while at != rank {
+        let second = second(at, end);
+        parent = Some(at);
+        (at, end) = if rank < second { (at + 1, second) } else { (second, end) };
+    }
+    let halves = [at + 1..second(at, end), second(at, end)..end];
+    (parent, halves.into_iter().filter(|half| !half.is_empty()).map(|half| half.start))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn halves_hold_every_rank_once_and_are_as_low_as_can_be() {
+        for size in 1..=256 {
+            let mut depths = vec![0; size];
+            for rank in 0..size {
+                let (parent, children) = halving(rank, size);
+                assert_eq!(parent.is_none(), rank == 0);
+                // A parent comes before its children.
+                depths[rank] = parent.map_or(0, |parent| depths[parent] + 1);
+                let children: Vec<usize> = children.collect();
+                assert!(children.len() <= 2 && children.iter().all(|&child| halving(child, size).0 == Some(rank)));
+            }
+            assert_eq!(depths.iter().max().copied(), Some(size.ilog2() as usize), "of {size}");
+            let of_others: usize = (0..size).map(|rank| halving(rank, size).1.count()).sum();
+            assert_eq!(of_others, size - 1);
+        }
+    }
 
     /// Ranks of the subtree of `rank` in the order in which folding visits them.
     fn subtree(rank: usize, size: usize, radix: usize) -> Vec<usize> {

@@ -202,11 +202,16 @@ fn every_form_that_is_set_is_taken_and_exact() {
 
 /// Chunks of a page: more of them than have cells at a time, and than there are slots in use.
 #[test]
-fn sums_that_the_ranks_of_a_core_hand_on_are_exact() {
-    for (topology, size) in [("core:1", 2), ("core:2", 4), ("core:2", 5), ("core:2", 8), ("core:3", 7)] {
+fn sums_that_are_handed_on_are_exact() {
+    let on_cores = [("core:1", 2), ("core:2", 4), ("core:2", 5), ("core:2", 8), ("core:3", 7)];
+    let in_trees = [2, 3, 5, 8].map(|size| (None, size));
+    for (topology, size) in on_cores.map(|(topology, size)| (Some(topology), size)).into_iter().chain(in_trees) {
         for single_copy in [Single::Auto, Single::Never] {
             let mut settings = heap();
-            settings.topology = Some(topology.to_owned());
+            settings.topology = topology.map(str::to_owned);
+            if topology.is_none() {
+                (settings.assume_own_cores, settings.spins) = (Some(true), Some(1));
+            }
             settings.form = Some(Form::Chain);
             settings.single_copy = single_copy;
             settings.single_copy_min_bytes = Some(16_384);

@@ -24,8 +24,8 @@ const METHODS: [(&str, &str); 4] = [
 ];
 /// Which forms they take, and ranks: as a pair with a core each chooses by trial; jointly, with results past the caches and
 /// in them; as the engine chooses, with results past the caches and in them; slices; none in
-/// slices; round a ring; core by core; bcasts by leaders, as on a machine with several levels.
-const FORMS: [(&str, &[usize]); 10] = [
+/// slices; round a ring; sums handed on core by core, and along a tree; bcasts by leaders, as on a machine with several levels.
+const FORMS: [(&str, &[usize]); 11] = [
     ("assume_own_cores=1,spins=1", &[2]),
     ("form=joint,last_cache_bytes=1", &[2, 5]),
     ("form=joint,last_cache_bytes=1000000000", &[4]),
@@ -35,6 +35,7 @@ const FORMS: [(&str, &[usize]); 10] = [
     ("slice_min_bytes=1000000000,past_caches=0", &[3]),
     ("form=ring,single_copy_min_bytes=0,last_cache_bytes=1", &[2, 4]),
     ("form=chain,topology=core:2,chunk_bytes=4096", &[4, 5]),
+    ("form=chain,assume_own_cores=1,spins=1,chunk_bytes=4096", &[3, 5]),
     ("form=tree,single_copy_min_bytes=0,topology=pack:2 core:2", &[4, 5]),
 ];
 

@@ -135,6 +135,7 @@ fn a_form_that_cannot_carry_the_call_says_why() {
     let reproducible = |here: &mut Circumstances| here.settings.reproducible = true;
     let unreached = |here: &mut Circumstances| here.everywhere = false;
     let never = |here: &mut Circumstances| here.settings.set("single_copy", "never").expect("a way");
+    let by_kernel = |here: &mut Circumstances| here.settings.set("single_copy", "by_kernel").expect("a way");
     let as_it_is = |_: &mut Circumstances| {};
     let of = |collective, bytes| question(collective, bytes, false);
     let ordered = Question { keeps_order: true, ..of(Collective::Allreduce, 8) };
@@ -161,9 +162,9 @@ fn a_form_that_cannot_carry_the_call_says_why() {
         ("ring", &as_it_is, of(Collective::Bcast, 1 << 20), "direct", "only reductions go round a ring"),
         ("ring", &reproducible, of(Collective::Reduce, 8), "slice", "partial sums of a ring"),
         ("ring", &as_it_is, ordered, "slice", "operators that commute"),
-        ("chain", &as_it_is, of(Collective::Bcast, 1 << 20), "direct", "only reductions go core by core"),
-        ("chain", &reproducible, of(Collective::Reduce, 8), "slice", "partial sums of a core"),
-        ("chain", &as_it_is, of(Collective::Reduce, 8), "slice", "few cores with several ranks"),
+        ("chain", &as_it_is, of(Collective::Bcast, 1 << 20), "direct", "only reductions have sums to hand on"),
+        ("chain", &reproducible, of(Collective::Reduce, 8), "slice", "partial sums of a chain"),
+        ("chain", &by_kernel, of(Collective::Reduce, 8), "slice", "few cores with several ranks"),
         ("joint", &unreached, of(Collective::Allreduce, 1 << 20), "slice", "can or may reach"),
         ("joint", &never, of(Collective::Bcast, 1 << 20), "direct", "can or may reach"),
     ] {

@@ -201,18 +201,25 @@ impl Cells {
     /// valid for `bytes` and not in them.
     #[inline]
     pub(super) unsafe fn put(&mut self, rank: usize, span: Span, offset: usize, from: *const u8, bytes: usize) {
-        assert!(offset + bytes <= span.bytes() as usize, "{bytes} bytes at {offset} for a span of {}", span.bytes());
-        let to = self.at(rank, span).wrapping_add(offset);
+        let to = self.room_for(rank, span, offset, bytes);
         // What is left out before the offset is written later.
-        let begin = span.first_cell() as usize * self.cell_bytes;
-        let end = begin + offset + bytes;
-        if bytes > 0 {
-            self.touch(rank, begin + offset..end);
-        }
-        let rested = end <= self.written && !self.asked.contains(&(begin + offset));
+        let begin = span.first_cell() as usize * self.cell_bytes + offset;
+        let end = begin + bytes;
+        let rested = end <= self.written && !self.asked.contains(&begin);
         self.written = self.written.max(end);
         // SAFETY: the cells have room; the rest is the caller's promise.
         unsafe { self.stores.copy_in(to, from, bytes, rested) };
+    }
+
+    /// Where the `bytes` from `offset` on of `rank`'s cells of `span` are, its own, whose pages are taken.
+    #[inline]
+    pub(super) fn room_for(&mut self, rank: usize, span: Span, offset: usize, bytes: usize) -> *mut u8 {
+        assert!(offset + bytes <= span.bytes() as usize, "{bytes} bytes at {offset} for a span of {}", span.bytes());
+        let begin = span.first_cell() as usize * self.cell_bytes + offset;
+        if bytes > 0 {
+            self.touch(rank, begin..begin + bytes);
+        }
+        self.at(rank, span).wrapping_add(offset)
     }
 
     /// Takes the pages of `rank`'s own cells for `bytes`, block by block, where they are not there yet. Without it each costs a fault

@@ -29,6 +29,15 @@ impl Ring {
         Ok(!before(self.recycled, needed) && !before(self.recycled, wanted))
     }
 
+    /// As [`may_write`](Self::may_write), for who asks but once or twice an operation: it waits for no more room than it needs.
+    #[inline]
+    pub(crate) fn is_free(&mut self, span: Span) -> Result<bool> {
+        if before(self.recycled, span.needed()) {
+            self.look_at_watermarks()?;
+        }
+        Ok(!before(self.recycled, span.needed()))
+    }
+
     /// Learns how far the peers have read, and that they have done the same operations: a rank that
     /// only ever writes, such as a root, reads no flag that would tell.
     #[cold]

@@ -74,6 +74,12 @@ impl Ring {
         unsafe { self.cells.put(self.rank, span, offset, from, bytes) };
     }
 
+    /// Where this rank's `bytes` from `offset` on of its cells of `span` are, to be written otherwise; their pages are taken first.
+    #[inline]
+    pub(crate) fn own_cells(&mut self, span: Span, offset: usize, bytes: usize) -> *mut u8 {
+        self.cells.room_for(self.rank, span, offset, bytes)
+    }
+
     /// Where `rank` has put a payload of `bytes` in `span`.
     #[inline]
     pub(crate) fn payload(&self, rank: usize, span: Span, bytes: usize) -> *const u8 {

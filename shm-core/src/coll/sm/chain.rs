@@ -1,33 +1,36 @@
-//! Reduce and allreduce of long vectors where ranks share cores: the ranks of a core hand a sum on, which stays in that
-//! core's caches, and the root adds up those of all cores. One step a chunk.
+//! Reduce and allreduce of long vectors by sums that are handed on, chunk by chunk, one step each, to a root, which adds its part
+//! into its result or, for allreduce, into its cells, from which all copy ([`HandOn`](super::HandOn) has the ways). A few
+//! chunks have cells, in turns, for the whole operation, so that the caches hold them.
 //!
-//! The first rank of a core copies its chunk into its cells; each of the others adds its own there; the root adds its own
-//! to the sums of all cores, into its result or, for allreduce, into its cells, from which all copy. A few chunks
-//! have cells, in turns, for the whole operation, so that the core's cache holds them. So between cores goes one vector
-//! a core, where in slices it is half of all vectors.
+//! Where ranks share cores those of a core hand a sum on, which stays in that core's caches: the first copies its chunk into
+//! its cells, each of the others adds its own there, and the root adds up those of all cores. So between cores goes one vector a core,
+//! where in slices it is half of all vectors. Of very many ranks a sum that is handed on waits for a turn at each of them; there
+//! each has its chunks in cells of its own, and the root alone adds them up.
 //!
-//! Where very many ranks share the cores, a sum that is handed on waits for a turn at each of them. There each has its chunks in cells of
-//! its own, and the root alone adds them up.
+//! Ranks with a core each hand sums on along a tree, each in its own cells: it reads those of two others in long runs, and writes to cells that
+//! its cache holds, where in slices it reads a little of all others, and writes to far more cells.
 //!
 //! Sums are added up in another order than in the other forms, so it is for operators that commute, and floating-point
 //! results differ in their last bits.
 #![allow(unsafe_code)] // reduces to and from shared memory
 
 use crate::coll::operands::{are_mapped, can_be_reached};
-use crate::coll::sm::by_core::Link;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
+use crate::coll::sm::hand_on::Link;
 use crate::coll::sm::{Form, copy_of, slice};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use crate::segment::layout::SLOTS;
 use reduce_kernels::{Call, Collective};
 
 /// Chunks that have cells at a time.
 pub(crate) const WINDOW: usize = 8;
+const _: () = assert!(WINDOW <= SLOTS as usize / 4, "a slot comes again later than a chunk's cells");
 
-/// Along the cores, or in slices if all ranks' vectors are mapped: these are reduced where they are.
+/// By sums that are handed on, or in slices if all ranks' vectors are mapped: these are reduced where they are.
 #[derive(Debug)]
 pub(crate) struct Reduce<'a> {
     call: Call<'a>,
@@ -124,7 +127,7 @@ impl News {
 struct Chain {
     chunks: Chunks,
     link: Link,
-    /// Who adds up the sums of all cores.
+    /// Where the sums go.
     root: usize,
     /// The first chunk's step, whose cells all chunks use in turns.
     span: Span,
@@ -160,16 +163,29 @@ impl Chain {
         chunk % WINDOW * self.chunks.stride()
     }
 
-    /// True once nobody needs what stood where `chunk` comes to, in the cells that this rank is the first to write to.
-    fn has_room(&mut self, ring: &mut Ring, call: &Call<'_>, chunk: usize) -> bool {
-        let Some(before) = chunk.checked_sub(WINDOW) else { return true };
-        let end = ring.later(self.span, before).end();
-        if self.is_root(ring) {
-            let is_free = call.collective == Collective::Reduce || ring.consumed_by_all(end, &mut self.seen);
-            self.seen = if is_free { 0 } else { self.seen };
-            return is_free;
+    /// True once nobody needs what stood where `chunk` comes to: in this rank's slots, and in the cells that it is the first to
+    /// write to.
+    fn has_room(&mut self, ring: &mut Ring, call: &Call<'_>, chunk: usize) -> Result<bool> {
+        let is_root = self.is_root(ring);
+        if is_root && call.collective == Collective::Reduce {
+            return Ok(true); // It publishes nothing.
         }
-        !self.link.sums.is_empty() || ring.consumed_by(self.root, end)
+        let span = ring.later(self.span, chunk);
+        if !is_root && self.link.reader.is_none() {
+            return ring.may_write(span); // Its cells are who was before it's.
+        }
+        // Then the slots hold chunks of this operation, whose reader has come past them if it has past the cells.
+        if chunk < ring.depth() && !ring.is_free(span)? {
+            return Ok(false);
+        }
+        let Some(before) = chunk.checked_sub(WINDOW) else { return Ok(true) };
+        let end = ring.later(self.span, before).end();
+        let Some(reader) = self.link.reader else {
+            let is_free = ring.consumed_by_all(end, &mut self.seen);
+            self.seen = if is_free { 0 } else { self.seen };
+            return Ok(is_free);
+        };
+        Ok(ring.consumed_by(reader, end))
     }
 
     /// This rank's part of the next chunk; true if it was done.
@@ -185,7 +201,7 @@ impl Chain {
             }
             self.next += 1;
         }
-        if !ring.may_write(span)? || !self.has_room(ring, call, chunk) {
+        if !self.has_room(ring, call, chunk)? {
             return Ok(false);
         }
         self.add(ring, call, chunk);
@@ -215,20 +231,23 @@ impl Chain {
             // needs what stood there.
             return unsafe { ring.put_cells(self.span, within, own, bytes) };
         }
-        let cells = |rank| ring.cells(rank, self.span).wrapping_add(within);
+        let is_own = self.link.into == ring.rank();
         let to = if self.is_root(ring) && call.collective == Collective::Reduce {
             // In the call's buffer, which the root has.
             call.recv.wrapping_add(at)
+        } else if is_own {
+            ring.own_cells(self.span, within, bytes)
         } else {
-            cells(self.link.into)
+            ring.cells(self.link.into, self.span).wrapping_add(within)
         };
+        let cells = |rank| ring.cells(rank, self.span).wrapping_add(within);
         self.from.clear();
         self.from.push(own);
         self.from.extend(self.link.sums.iter().map(|sum| cells(sum.at).cast_const()));
         if let Some(op) = &call.op {
             // SAFETY: the sums are published, and nobody writes to them before this rank has: those who have are behind
-            // this chunk, those who follow wait for its flag, and their cells are used again when the root has marked
-            // the step. `to` is the sum that this rank adds to, or the root's result or cells, which nobody
+            // this chunk, those who follow wait for its flag, and their cells are used again when their last reader has
+            // marked the step. `to` is the sum that this rank adds to, or the root's result or cells, which nobody
             // reads before its flag; it may be `own`, and is else apart from all.
             unsafe { fold(op, call.datatype, to, &self.from, bytes) };
         }
@@ -272,7 +291,7 @@ impl Chain {
             None if self.is_root(ring) => {
                 ring.peers().get(self.seen).copied().filter(|_| call.collective == Collective::Allreduce)
             }
-            None => Some(self.root),
+            None => self.link.reader,
         }
     }
 }

@@ -8,7 +8,7 @@
 use crate::coll::operands::Lending;
 use crate::coll::sm::family::has_levels;
 use crate::coll::sm::table::{CROWD, LEVELS_FROM, Reducers, Row, SHORT_SLICES_RANKS, TREES_FROM, short_slices_bytes};
-use crate::coll::sm::{ByCore, Form};
+use crate::coll::sm::{Form, HandOn};
 use crate::copy::cico::LINE;
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring, gap_bytes};
 use crate::settings::{Settings, Single};
@@ -21,8 +21,8 @@ pub(crate) struct Terms {
     pub(crate) ranks: usize,
     /// Every rank has a core to itself.
     pub(crate) own_cores: bool,
-    /// Several ranks share each of few cores, and chains of them may carry a reduction.
-    pub(crate) by_core: bool,
+    /// Ranks may hand sums on: those of each of few cores that several share, or all along a tree.
+    pub(crate) hand_on: bool,
     /// The machine has several levels for trees to follow.
     pub(crate) levels: bool,
     /// Vectors may be mapped by peers, if they lie in memory that allows it.
@@ -74,7 +74,7 @@ pub(crate) enum Decision {
     RootKeepsUp,
     TooShortToShare,
     LongEnough,
-    CoreByCore,
+    HandedOn,
     Crowd,
 }
 
@@ -88,7 +88,7 @@ impl Decision {
             Self::ManyRanks | Self::ManyLevels => Form::Tree,
             Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare | Self::Crowd => Form::Direct,
             Self::LongEnough | Self::ShortSlices => Form::Slice,
-            Self::CoreByCore => Form::Chain,
+            Self::HandedOn => Form::Chain,
             Self::Together => Form::Joint,
         }
     }
@@ -113,7 +113,7 @@ impl Terms {
         Self {
             ranks,
             own_cores,
-            by_core: ByCore::of(hierarchy).is_some() && settings.single_copy != Single::ByKernel,
+            hand_on: HandOn::of(hierarchy, own_cores).is_some() && settings.single_copy != Single::ByKernel,
             levels,
             may_map: Lending::may_map(settings, shared),
             everywhere: everywhere && Lending::may_reach(settings),
@@ -157,8 +157,8 @@ impl Terms {
                 Decision::Together
             } else if self.is_crowd(collective) {
                 Decision::Crowd
-            } else if self.goes_by_core(collective, bytes) && !keeps_order() {
-                Decision::CoreByCore
+            } else if self.hands_on(collective, bytes) && !keeps_order() {
+                Decision::HandedOn
             } else {
                 self.decide_by_chunks(collective, bytes)
             };
@@ -201,13 +201,13 @@ impl Terms {
     /// how else.
     fn is_crowd(&self, collective: Collective) -> bool {
         let is_set = self.set_slices_from.is_some();
-        collective == Collective::Reduce && self.ranks >= CROWD && self.by_core && !self.own_cores && !is_set
+        collective == Collective::Reduce && self.ranks >= CROWD && self.hand_on && !self.own_cores && !is_set
     }
 
-    /// True if reductions of `bytes` go along the cores, and no setting says how else.
-    fn goes_by_core(&self, collective: Collective, bytes: usize) -> bool {
+    /// True if sums of `bytes` are handed on, and no setting says how else.
+    fn hands_on(&self, collective: Collective, bytes: usize) -> bool {
         let is_long = collective.reduces() && bytes >= self.row(collective).chains_from;
-        is_long && self.by_core && !self.own_cores && !self.reproducible && self.set_slices_from.is_none()
+        is_long && self.hand_on && !self.reproducible && self.set_slices_from.is_none()
     }
 
     /// True if to work jointly on `bytes` each probably pays, where no trial has told yet.
@@ -246,7 +246,7 @@ impl Terms {
             _ if bytes == 0 => Form::Flat,
             Form::Tree | Form::Flat if bytes <= self.cell_bytes => Form::Flat,
             Form::Ring if collective.reduces() && !keeps_order && !self.reproducible => Form::Ring,
-            Form::Chain if self.by_core && collective.reduces() && !keeps_order && !self.reproducible => Form::Chain,
+            Form::Chain if self.hand_on && collective.reduces() && !keeps_order && !self.reproducible => Form::Chain,
             Form::Joint if self.everywhere => Form::Joint,
             Form::Slice | Form::Ring | Form::Chain | Form::Joint if collective.reduces() => Form::Slice,
             _ => Form::Direct,

@@ -19,7 +19,7 @@ pub enum Form {
     Slice,
     /// The same round a ring: each rank adds its part of a slice to the sums of the one before it.
     Ring,
-    /// Reductions where ranks share cores: those of a core hand a sum on, and the root adds up the cores' sums.
+    /// Reductions whose sums are handed on to a root: from rank to rank on a core that several share, or along a tree.
     Chain,
     /// Each rank does its part in all ranks' own vectors.
     Joint,

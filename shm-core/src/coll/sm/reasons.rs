@@ -65,11 +65,10 @@ impl Terms {
                 format!("{CROWD} ranks or more share few cores, where the root is done before all have had a turn"),
                 change("slice_min_bytes"),
             ),
-            Decision::CoreByCore => {
+            Decision::HandedOn => {
                 let row = self.row(collective);
-                let enough =
-                    format!("{bytes} bytes are at least {}, from which on chains pay in {row}", row.chains_from);
-                (format!("each core is shared by several ranks, and {enough}"), change("slice_min_bytes"))
+                let pays = format!("from which on it pays to hand sums on in {row}");
+                (format!("{bytes} bytes are at least {}, {pays}", row.chains_from), change("slice_min_bytes"))
             }
             Decision::LongEnough => {
                 (format!("{bytes} bytes are at least {}", self.slices_in_words(collective)), change("slice_min_bytes"))
@@ -95,10 +94,10 @@ impl Terms {
             Form::Slice => ("only reductions have slices".to_owned(), "form"),
             Form::Ring if !collective.reduces() => ("only reductions go round a ring".to_owned(), "form"),
             Form::Ring if self.reproducible => no_partial_sums("a ring"),
-            Form::Chain if !collective.reduces() => ("only reductions go core by core".to_owned(), "form"),
-            Form::Chain if self.reproducible => no_partial_sums("a core"),
-            Form::Chain if !self.by_core => {
-                let needs = "a chain needs few cores with several ranks bound to each, and not single_copy=by_kernel";
+            Form::Chain if !collective.reduces() => ("only reductions have sums to hand on".to_owned(), "form"),
+            Form::Chain if self.reproducible => no_partial_sums("a chain"),
+            Form::Chain if !self.hand_on => {
+                let needs = "a chain needs a core for each rank, or few cores with several ranks bound to each, and not single_copy=by_kernel";
                 (needs.to_owned(), "form, single_copy")
             }
             Form::Ring | Form::Chain => {

@@ -49,7 +49,7 @@ pub(crate) struct Row {
     pub(crate) lent_from: usize,
     /// The form is `slice` from this length on, else `direct`.
     pub(crate) slices_from: usize,
-    /// The form is `chain` from this length on where several ranks share each of few cores.
+    /// The form is `chain` from this length on where sums can be handed on.
     pub(crate) chains_from: usize,
     /// Who reduces in the form `slice`.
     pub(crate) reducers: Reducers,

@@ -167,7 +167,7 @@ fn long_vectors_probably_go_jointly() {
 }
 
 #[test]
-fn long_reductions_go_core_by_core_where_ranks_share_cores() {
+fn long_reductions_hand_sums_on() {
     let on = |description: &str, ranks: usize, set: fn(&mut Settings)| {
         let topology = Topology::synthetic(description).expect("a machine");
         let cores = topology.one_per_core();
@@ -179,8 +179,8 @@ fn long_reductions_go_core_by_core_where_ranks_share_cores() {
     let decide = |terms: Terms, collective, bytes| terms.decide(collective, bytes, || false);
     let eight = on("core:2", 8, |_| {});
     assert_eq!(decide(eight, Reduce, (256 << 10) - 1), Decision::LongEnough);
-    assert_eq!(decide(eight, Reduce, 256 << 10), Decision::CoreByCore);
-    assert_eq!(decide(eight, Allreduce, 1 << 20), Decision::CoreByCore);
+    assert_eq!(decide(eight, Reduce, 256 << 10), Decision::HandedOn);
+    assert_eq!(decide(eight, Allreduce, 1 << 20), Decision::HandedOn);
     assert_eq!(decide(eight, Bcast, 1 << 20), Decision::Bcast);
     assert_eq!(eight.decide(Reduce, 1 << 20, || true), Decision::LongEnough);
     let otherwise: [fn(&mut Settings); 3] =
@@ -192,10 +192,11 @@ fn long_reductions_go_core_by_core_where_ranks_share_cores() {
     let crowd = on("core:2", 33, |_| {});
     assert_eq!(decide(crowd, Reduce, 1 << 20), Decision::Crowd);
     assert_eq!(crowd.decide(Reduce, 128 << 10, || true), Decision::Crowd);
-    assert_eq!(decide(crowd, Allreduce, 1 << 20), Decision::CoreByCore);
+    assert_eq!(decide(crowd, Allreduce, 1 << 20), Decision::HandedOn);
     assert_eq!(decide(on("core:2", 33, |s| s.slice_min_bytes = Some(1)), Reduce, 1 << 20), Decision::LongEnough);
     assert_eq!(decide(on("core:5", 33, |_| {}), Reduce, 1 << 20), Decision::LongEnough);
-    assert_eq!(decide(Terms { own_cores: true, everywhere: false, ..eight }, Reduce, 8 << 20), Decision::LongEnough);
+    let own = terms(5, true, |s| s.form = Some(Form::Chain));
+    assert_eq!(decide(own, Reduce, 1).form(), Form::Chain);
     let forced = on("core:2", 4, |s| s.form = Some(Form::Chain));
     assert_eq!(decide(forced, Reduce, 1).form(), Form::Chain);
     assert_eq!(forced.decide(Reduce, 1, || true).form(), Form::Slice);
