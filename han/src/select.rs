@@ -55,8 +55,10 @@ pub struct Selection {
 const MEASURED_MBIT_S: u64 = 10_000;
 /// Up to here a message's latency counts and not its length: fewest steps.
 const SHORT_BYTES: usize = 8 << 10;
-/// The same for allreduce, whose other algorithms take at least twice as many steps.
+/// The same for allreduce, whose other algorithms take at least twice as many steps; and where ranks have a core each, so that it is
+/// steps that take the time.
 const SHORT_ALLREDUCE_BYTES: usize = 16 << 10;
+const SHORT_OWN_ALLREDUCE_BYTES: usize = 32 << 10;
 /// On whatever wire these steps cost more than what they save up to here.
 const LEAST_HALVED_BYTES: usize = 6 << 10;
 /// Up to here two ranks do one step after the other.
@@ -185,7 +187,10 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
     let slowness = slowness(question.wire_mbit_s);
     let is_short = bytes
         <= match collective {
-            Collective::Allreduce => (SHORT_ALLREDUCE_BYTES / slowness).max(LEAST_HALVED_BYTES),
+            Collective::Allreduce => {
+                let bytes = if shares_cores { SHORT_ALLREDUCE_BYTES } else { SHORT_OWN_ALLREDUCE_BYTES };
+                (bytes / slowness).max(LEAST_HALVED_BYTES)
+            }
             _ => SHORT_BYTES / slowness,
         };
     let ring = Algorithm::Ring.applies(collective, &shape(question)).is_ok();
@@ -227,10 +232,9 @@ fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
         Collective::Allreduce if exchanges => {
             (Algorithm::RecursiveDoubling, "partial results over doubling distances take the fewest steps")
         }
-        Collective::Allreduce if ring && shares_cores && ranks <= FEW_RANKS && ranks.is_power_of_two() => (
-            Algorithm::Rabenseifner,
-            "ranks share cores: halving and doubling sends less than two vectors in the fewest messages",
-        ),
+        Collective::Allreduce if ring && ranks <= FEW_RANKS && ranks.is_power_of_two() => {
+            (Algorithm::Rabenseifner, "halving and doubling sends less than two vectors in the fewest messages")
+        }
         Collective::Allreduce if ring && ranks < MANY_RANKS && bytes > LONG_HALVING_BYTES / slowness => {
             (Algorithm::Ring, "in a ring every rank sends the long vector less than twice")
         }
@@ -312,16 +316,16 @@ mod tests {
         };
         let allreduce = |ranks, bytes| chosen(Collective::Allreduce, ranks, bytes);
         assert_eq!([allreduce(2, 8), allreduce(2, 4 << 20)], ["recursive-doubling 512"; 2]);
-        assert_eq!(allreduce(2, 16 << 20), "ring 256");
+        assert_eq!(allreduce(2, 16 << 20), "rabenseifner 256");
         let of_two_that_share = |bytes| {
             let question = Question { shares_cores: true, ..question(Collective::Allreduce, 2, bytes, true) };
             explain(&question, &Inter::default()).plan.algorithm
         };
         let of_both_lengths = [256 << 10, 512 << 10].map(of_two_that_share);
         assert_eq!(of_both_lengths, [Algorithm::RecursiveDoubling, Algorithm::Rabenseifner]);
-        assert_eq!(allreduce(4, 16 << 10), "recursive-doubling 256");
-        assert_eq!(allreduce(4, 128 << 10), "rabenseifner 256");
-        assert_eq!([allreduce(4, 256 << 10), allreduce(4, 16 << 20)], ["ring 256"; 2]);
+        assert_eq!(allreduce(4, 32 << 10), "recursive-doubling 256");
+        assert_eq!([40 << 10, 256 << 10, 16 << 20].map(|bytes| allreduce(4, bytes)), ["rabenseifner 256"; 3]);
+        assert_eq!([allreduce(6, 128 << 10), allreduce(6, 256 << 10)], ["rabenseifner 256", "ring 256"]);
         let bcast = |ranks, bytes| chosen(Collective::Bcast, ranks, bytes);
         assert_eq!([bcast(2, 64 << 10), bcast(2, 16 << 20)], ["chain 4096"; 2]);
         assert_eq!([bcast(4, 32 << 10), bcast(16, 128 << 10), bcast(100, 64 << 10)], ["binomial 64"; 3]);

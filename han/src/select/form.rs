@@ -91,10 +91,18 @@ const SEGMENT_BYTES: usize = 256 << 10;
 /// Those where ranks share cores, so that little overlaps and each chunk costs turns on the core. Not those of reductions to
 /// a root, for which it makes no difference.
 const SHARED_CORES_SEGMENT_BYTES: usize = 512 << 10;
+/// Those of reductions to a root from another node, where no chain of nodes has to fill and ranks have a core each.
+const LINK_SEGMENT_BYTES: usize = 512 << 10;
 /// Those of allreduces, which go both ways at once, on a slow wire: acknowledgements stand there behind what is on its way.
 const SLOW_SEGMENT_BYTES: usize = 64 << 10;
 /// A wire is slow in that if it is so many times slower than those of the measurements: before, a chunk's own cost counts for more.
 const SLOW_TIMES: usize = 4;
+
+/// Where ranks have a core each as many of a node lead an allreduce as have so much of it each: one keeps its core busy with the
+/// network, and beside several so does what they sum up.
+const LED_BYTES: usize = 256 << 10;
+/// But no more of them.
+const MOST_LEADERS: usize = 4;
 
 /// Chunks of one vector, at most: each takes some 300 bytes of every rank's memory for its tasks.
 const MOST_SEGMENTS: usize = 1 << 14;
@@ -112,8 +120,7 @@ fn wished_segment(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) 
         return (bytes, "the setting says so");
     }
     let (bytes, why) = part(over, inter);
-    let leaders = inter.leaders.filter(|_| over.collective == Collective::Allreduce).unwrap_or(1);
-    (bytes * leaders.clamp(1, over.layout.rails().max(1)), why)
+    (bytes * wished_leaders(over, inter).0.clamp(1, over.layout.rails().max(1)), why)
 }
 
 /// How long a leader's part of a chunk is, and why.
@@ -125,22 +132,43 @@ fn part(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
             (SLOW_SEGMENT_BYTES, "both ways at once the wire is slow: acknowledgements stand behind what is on its way")
         }
         Collective::Allreduce | Collective::Bcast if over.shares_cores => (SHARED_CORES_SEGMENT_BYTES, turns),
+        Collective::Reduce if !over.shares_cores && over.layout.nodes() == 2 => {
+            (LINK_SEGMENT_BYTES, "over a single link there is no pipeline to fill")
+        }
         _ => (SEGMENT_BYTES, "a message's own cost has vanished, and one chunk travels while another is copied"),
     }
 }
 
-/// How many ranks of a node lead, each a slice of every chunk, and why.
+/// How many ranks of a node would lead, each a slice of every chunk, and why.
+fn wished_leaders(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
+    let one = (1, "one rank a node keeps the network busy");
+    if over.collective != Collective::Allreduce {
+        return one;
+    }
+    if let Some(set) = inter.leaders {
+        return (set, "the setting says so");
+    }
+    let wire_is_slow = slowness(inter.wire_mbit_s(over.wire_mbit_s)) > 1;
+    let set_chunk_is_short = inter.segment_bytes.is_some_and(|bytes| bytes < MOST_LEADERS * LED_BYTES);
+    if over.shares_cores || wire_is_slow || set_chunk_is_short || inter.splits || !over.layout.is_even() {
+        return one;
+    }
+    let most = over.layout.rails().min(MOST_LEADERS);
+    match over.count * over.element_bytes / LED_BYTES {
+        0 | 1 => one,
+        parts => (parts.min(most), "each has a core for its part of a long vector"),
+    }
+}
+
+/// How many do, of so many bytes a chunk, and why.
 fn leaders(over: &OverNodes<'_>, inter: &Inter, chunk_bytes: usize) -> (usize, &'static str) {
-    let set = match inter.leaders {
-        Some(set) if over.collective == Collective::Allreduce => set,
-        _ => return (1, "one rank a node keeps the network busy"),
-    };
+    let (wished, why) = wished_leaders(over, inter);
     let elements = chunk_bytes / over.element_bytes.max(1);
-    let (ranks, slices) = (over.layout.rails(), slices::number(elements, over.element_bytes, set));
+    let (ranks, slices) = (over.layout.rails(), slices::number(elements, over.element_bytes, wished));
     match () {
-        () if set > ranks.min(slices) && ranks <= slices => (ranks, "no node has more ranks"),
-        () if set > slices => (slices, "each leads a slice of whole lines, and a chunk has no more"),
-        () => (set, "the setting says so"),
+        () if wished > ranks.min(slices) && ranks <= slices => (ranks, "no node has more ranks"),
+        () if wished > slices => (slices, "each leads a slice of whole lines, and a chunk has no more"),
+        () => (wished, why),
     }
 }
 
@@ -345,6 +373,41 @@ mod tests {
     }
 
     #[test]
+    fn long_vectors_have_several_leaders_where_ranks_have_cores() {
+        let even = Layout::new(&[0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
+        let over = OverNodes {
+            collective: Collective::Allreduce,
+            count: 1 << 20,
+            element_bytes: 8,
+            commutative: true,
+            reproducible: false,
+            root: 0,
+            shares_cores: false,
+            wire_mbit_s: None,
+            layout: &even,
+            topology: None,
+        };
+        let of = |over: &OverNodes<'_>| {
+            let Shape { leaders, chunk_bytes, .. } = explain(over, &Inter::default()).shape;
+            (leaders, chunk_bytes >> 10)
+        };
+        let of_kib = |kib: usize| of(&OverNodes { count: kib * 128, ..over });
+        assert_eq!(
+            [256, 511, 512, 900, 1024, 9000].map(of_kib),
+            [(1, 256), (1, 256), (2, 512), (3, 768), (4, 1024), (4, 1024)]
+        );
+        let uneven = Layout::new(&[0, 0, 0, 1, 1]);
+        for one in [
+            OverNodes { shares_cores: true, ..over },
+            OverNodes { wire_mbit_s: Some(5000), ..over },
+            OverNodes { layout: &uneven, ..over },
+            OverNodes { collective: Collective::Bcast, ..over },
+        ] {
+            assert_eq!(of(&one).0, 1, "{one:?}");
+        }
+    }
+
+    #[test]
     fn chunks_follow_the_wire_and_the_cores() {
         let two = Layout::new(&[0, 0, 1, 1]);
         let three = Layout::new(&[0, 1, 2]);
@@ -366,10 +429,10 @@ mod tests {
         let segment_bytes = |collective, wire_mbit_s, set| segment_of(&two, collective, false, wire_mbit_s, set);
         let chosen = Collective::ALL
             .map(|collective| [None, Some(1000)].map(|wire| segment_bytes(collective, wire, None) >> 10));
-        assert_eq!(chosen, [[256, 256], [256, 256], [256, 256], [256, 64]]);
+        assert_eq!(chosen, [[256, 256], [256, 256], [512, 512], [512, 64]]);
         let of_allreduce = [2500, 5000].map(|wire| segment_bytes(Collective::Allreduce, Some(wire), None) >> 10);
         assert_eq!(of_allreduce, [64, 256]);
-        assert_eq!(segment_bytes(Collective::Allreduce, Some(1000), Some(10_000)), 256 << 10, "what is set decides");
+        assert_eq!(segment_bytes(Collective::Allreduce, Some(1000), Some(10_000)), 512 << 10, "what is set decides");
         let by_shared_cores = Collective::ALL
             .map(|collective| [&two, &three].map(|layout| segment_of(layout, collective, true, None, None) >> 10));
         assert_eq!(by_shared_cores, [[256, 256], [512, 512], [256, 256], [512, 512]]);
