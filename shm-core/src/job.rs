@@ -24,7 +24,7 @@ use crate::explain::Circumstances;
 use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus, RegionTable, whole_pages};
 use crate::segment::{Backing, Place, Segment, Shape, gather, random};
 use crate::settings::Settings;
-use crate::sync::{Ordering, Patience};
+use crate::sync::{Ordering, Patience, Wakers};
 use crate::sys::pidfd::{Lives, PidFd};
 use crate::sys::{clock, futex, map, process};
 use crate::topo::{Hierarchy, Level, Locality};
@@ -266,10 +266,15 @@ impl Job {
         unsafe { self.status[rank].get() }
     }
 
-    /// Wakes whoever sleeps; to be called after every store that a peer may wait for.
+    /// Wakes whoever sleeps until this rank has news; to be called after every store that a peer may wait for.
     #[inline]
     pub(crate) fn wake_sleepers(&self) {
-        self.flags().bell.ring(futex::wake_all);
+        self.flags().bell.ring(|word| futex::wake(word, Wakers::of(self.rank).bits()));
+    }
+
+    /// Wakes whoever sleeps.
+    fn wake_all(&self) {
+        self.flags().bell.ring(|word| futex::wake(word, futex::ANYBODY));
     }
 
     /// Where this node's ranks sleep.
@@ -366,7 +371,7 @@ impl Job {
     pub fn finalize(&self) {
         // J1 (Release): the same.
         self.status(self.rank).state.store(FINALIZED, Ordering::Release);
-        self.wake_sleepers();
+        self.wake_all();
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::comm::LocalComm;
 use crate::error::Result;
 use crate::job::Job;
-use crate::sync::Waiter;
+use crate::sync::{Waiter, Wakers};
 
 /// A wait for any of several operations of one node, of which the oldest of each communicator counts.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Rest {
         let give_way = || self.job.give_way();
         let rested = self.waiter.rest(self.job.bell(), give_way, || {
             outcome = comms.iter_mut().try_fold(false, |moved, comm| Ok(comm.moves()? || moved));
-            !matches!(outcome, Ok(false))
+            matches!(outcome, Ok(false)).then_some(Wakers::ALL)
         });
         if !outcome? && rested {
             comms.iter_mut().try_for_each(|comm| comm.look())?;

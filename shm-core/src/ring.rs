@@ -30,6 +30,7 @@ use crate::segment::layout::{
     whole_pages,
 };
 use crate::segment::{Place, Segment, Shape};
+use crate::sync::Wakers;
 use annexes::Annexes;
 use cells::Cells;
 use reduce_kernels::{Call, Signature};
@@ -402,6 +403,11 @@ impl Ring {
     fn wake_sleepers(&self) {
         self.told.set(self.told.get().wrapping_add(1));
         self.job.wake_sleepers();
+    }
+
+    /// What wakes who waits for the news of `peer`; for anybody's, if that is not known.
+    pub(crate) fn waker(&self, peer: Option<usize>) -> Wakers {
+        peer.map_or(Wakers::ALL, |peer| Wakers::of(self.world[peer]))
     }
 
     /// Changes whenever this rank has published something: its operation goes on.

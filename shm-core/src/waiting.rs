@@ -62,7 +62,7 @@ pub(crate) fn wait_for(
         let give_way = || job.give_way();
         let rested = waiter.rest(job.bell(), give_way, || {
             outcome = advance(operation, ring).map(|poll| poll.is_ready());
-            !matches!(outcome, Ok(false))
+            matches!(outcome, Ok(false)).then(|| operation.wakers(ring))
         });
         if outcome? {
             break;

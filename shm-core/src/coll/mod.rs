@@ -5,6 +5,7 @@ pub(crate) mod sm;
 
 use crate::error::Result;
 use crate::ring::Ring;
+use crate::sync::Wakers;
 
 /// What a poll has found.
 pub(crate) type Poll = std::task::Poll<()>;
@@ -16,6 +17,11 @@ pub(crate) trait Progress {
 
     /// The rank whose flag is looked at next, if it is a single one.
     fn awaits(&self, ring: &Ring) -> Option<usize>;
+
+    /// Without news of these, and after a poll that found none, it does not go on.
+    fn wakers(&self, _ring: &Ring) -> Wakers {
+        Wakers::ALL
+    }
 }
 
 /// Polls `operation`; if it cannot go on, the job ends with its error, so that no peer waits for this rank.

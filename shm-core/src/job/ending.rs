@@ -87,7 +87,7 @@ impl Job {
 
     fn announce_end(&self, reason: &Reason) {
         self.flags().abort.set(self.rank, &reason.to_words::<ABORT_WORDS>());
-        self.wake_sleepers();
+        self.wake_all();
     }
 
     /// Ends the job on every rank because of an error that this rank alone has met in an operation: it cannot

@@ -32,10 +32,16 @@ impl Ring {
     /// As [`may_write`](Self::may_write), for who asks but once or twice an operation: it waits for no more room than it needs.
     #[inline]
     pub(crate) fn is_free(&mut self, span: Span) -> Result<bool> {
-        if before(self.recycled, span.needed()) {
+        if !self.is_known_free(span) {
             self.look_at_watermarks()?;
         }
-        Ok(!before(self.recycled, span.needed()))
+        Ok(self.is_known_free(span))
+    }
+
+    /// The same as far as is known.
+    #[inline]
+    pub(crate) fn is_known_free(&self, span: Span) -> bool {
+        !before(self.recycled, span.needed())
     }
 
     /// Learns how far the peers have read, and that they have done the same operations: a rank that

@@ -4,6 +4,33 @@ use std::sync::atomic::compiler_fence;
 
 use super::primitive::{AtomicU32, Ordering};
 
+/// Whose rings end a sleep: a bit for every 32nd rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wakers(u32);
+
+impl Wakers {
+    /// Whoever rings.
+    pub const ALL: Self = Self(u32::MAX);
+
+    /// This rank alone, and those that have the same bit.
+    #[must_use]
+    pub fn of(rank: usize) -> Self {
+        Self(1 << (rank % 32))
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// As the kernel takes them.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
 /// An event count for all ranks of a node.
 ///
 /// A publisher stores its flag and then looks at `sleepers` with a plain load. What makes this safe
@@ -42,24 +69,24 @@ impl Bell {
         wake(&self.rings);
     }
 
-    /// Sleeps once, unless `ready` holds.
+    /// Sleeps once, unless `look` finds what is waited for; else it tells who alone can bring it.
     ///
     /// `barrier` must order this thread's announcement before its look at the flag, and on every
-    /// other rank that rank's flag before its look at `sleepers`. `sleep(word, value)` sleeps while
-    /// `word` holds `value`, for a bounded time.
+    /// other rank that rank's flag before its look at `sleepers`. `sleep(word, value, wakers)` sleeps while
+    /// `word` holds `value`, until one of these rings, for a bounded time.
     pub fn sleep_unless(
         &self,
-        ready: impl FnOnce() -> bool,
+        look: impl FnOnce() -> Option<Wakers>,
         barrier: impl FnOnce(),
-        sleep: impl FnOnce(&AtomicU32, u32),
+        sleep: impl FnOnce(&AtomicU32, u32, Wakers),
     ) {
         // B2: announced before the look at the flag. Test: bell_loses_no_ring.
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         // B3 (Acquire): taken before the look, so a ring after the look changes the word. Pairs with B4.
         let rings = self.rings.load(Ordering::Acquire);
         barrier();
-        if !ready() {
-            sleep(&self.rings, rings);
+        if let Some(wakers) = look() {
+            sleep(&self.rings, rings, wakers);
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Bell;
+use super::{Bell, Wakers};
 use crate::sys::futex;
 
 /// How long each kind of waiting lasts before the next begins.
@@ -116,10 +116,16 @@ impl Waiter {
         Ok(false)
     }
 
-    /// Gives the core away once: by `give_way`, or later, or if that refuses, by sleep until a peer rings `bell`.
+    /// Gives the core away once: by `give_way`, or later, or if that refuses, by sleep until one of the peers that `look` tells
+    /// rings `bell`; `None`: what is waited for is there.
     ///
     /// Returns true now and then, and always behind a long wait: the caller can afford slow checks.
-    pub fn rest(&mut self, bell: &Bell, give_way: impl FnOnce() -> bool, ready: impl FnOnce() -> bool) -> bool {
+    pub fn rest(
+        &mut self,
+        bell: &Bell,
+        give_way: impl FnOnce() -> bool,
+        look: impl FnOnce() -> Option<Wakers>,
+    ) -> bool {
         self.rests = self.rests.wrapping_add(1);
         self.rested = self.rested.saturating_add(1);
         let is_long = self.rested > self.patience.yields;
@@ -132,7 +138,7 @@ impl Waiter {
         let barrier = || {
             let _ = futex::barrier_all();
         };
-        bell.sleep_unless(ready, barrier, |word, seen| futex::wait(word, seen, limit));
+        bell.sleep_unless(look, barrier, |word, seen, wakers| futex::wait(word, seen, wakers.bits(), limit));
         looks
     }
 }
@@ -148,7 +154,7 @@ mod tests {
         let give_way = || true;
         let looks = waiter.rest(&Bell::new(), give_way, || {
             sleeps = true;
-            true
+            None
         });
         (sleeps, looks)
     }

@@ -353,7 +353,7 @@ extern "C" fn in_parent() {
                 Some(line) if has_news(line) => break,
                 Some(_) => {}
                 // A child that is killed at once costs all of it.
-                None => futex::wait(done, 0, PATIENCE),
+                None => futex::wait(done, 0, futex::ANYBODY, PATIENCE),
             }
         }
     }
@@ -384,7 +384,7 @@ extern "C" fn in_child() {
         if let Some(done) = done() {
             // F3 (Release): the child has read what its parent may write again. Pairs with F4.
             done.store(1, Ordering::Release);
-            futex::wake_all(done);
+            futex::wake(done, futex::ANYBODY);
         }
         if let Some((_, childs)) = fork.as_ref().and_then(|fork| fork.line.as_ref()) {
             // A parent that is no more needs no news.

@@ -179,7 +179,7 @@ fn pass(word: &AtomicU32, turn: u32, wait: Wait) {
     // T1 (Release): what this side wrote before its turn ended is there when the other sees the turn. Pairs with T2.
     word.store(turn, Ordering::Release);
     if wait == Wait::Futex {
-        futex::wake_all(word);
+        futex::wake(word, futex::ANYBODY);
     }
 }
 
@@ -197,7 +197,7 @@ fn await_turn(word: &AtomicU32, turn: u32, wait: Wait) -> Result<()> {
             // No pause instruction: it would be part of the answer.
             Wait::Spin => {}
             Wait::Yield => affinity::yield_now(),
-            Wait::Futex => futex::wait(word, seen, PATIENCE),
+            Wait::Futex => futex::wait(word, seen, futex::ANYBODY, PATIENCE),
         }
         steps += 1;
         if steps.is_multiple_of(STEPS_PER_LOOK) || wait == Wait::Futex {

@@ -3,7 +3,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::thread;
-use shm_core::sync::{Bell, Latch, OpRecord, Watermark};
+use shm_core::sync::{Bell, Latch, OpRecord, Wakers, Watermark};
 
 use super::{OneWord, model, read, write};
 
@@ -131,10 +131,10 @@ fn bell_rings(publisher_fence: bool) {
                 let (slot, bell, done) = &*shared;
                 let mut asleep = false;
                 bell.sleep_unless(
-                    || slot.published(0).is_some(),
+                    || slot.published(0).is_none().then_some(Wakers::ALL),
                     || fence(Ordering::SeqCst),
                     // The kernel compares and sleeps in one step: a later ring wakes, an earlier shows.
-                    |word, seen| {
+                    |word, seen, _| {
                         asleep = word.load(Ordering::Relaxed) == seen;
                         while !done.load(Ordering::Relaxed) {
                             thread::yield_now();

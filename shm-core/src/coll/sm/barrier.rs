@@ -3,7 +3,7 @@
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
-use crate::sync::breathe;
+use crate::sync::{Wakers, breathe};
 use reduce_kernels::{Collective, Signature};
 
 /// Every rank announces itself and looks for all others: one flag's way, n - 1 flags read.
@@ -116,6 +116,10 @@ impl Progress for Flat {
     fn awaits(&self, ring: &Ring) -> Option<usize> {
         ring.peers().get(self.next).copied().filter(|_| self.announced)
     }
+
+    fn wakers(&self, ring: &Ring) -> Wakers {
+        ring.waker(self.awaits(ring))
+    }
 }
 
 /// In round k a rank waits for the one 2^k before it (Hensgen, Finkel and Manber 1988).
@@ -159,6 +163,10 @@ impl Progress for Dissemination {
 
     fn awaits(&self, _: &Ring) -> Option<usize> {
         self.announced.then_some(self.awaits)
+    }
+
+    fn wakers(&self, ring: &Ring) -> Wakers {
+        ring.waker(self.awaits(ring))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::copy::Access;
 use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use crate::sync::Wakers;
 use reduce_kernels::Call;
 
 /// One step: the root's flag carries the payload or announces where it is, all others read it.
@@ -66,6 +67,11 @@ impl<'a, C: Borrow<Call<'a>>> Progress for Flat<C> {
 
     fn awaits(&self, _: &Ring) -> Option<usize> {
         Some(self.call.borrow().root)
+    }
+
+    /// The root waits for room, which anybody may make.
+    fn wakers(&self, ring: &Ring) -> Wakers {
+        ring.waker(self.awaits(ring).filter(|&root| root != ring.rank()))
     }
 }
 
@@ -183,5 +189,12 @@ impl Progress for Pipelined<'_> {
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {
         if ring.rank() == self.call.root { ring.peers().get(self.seen).copied() } else { Some(self.call.root) }
+    }
+
+    /// The root waits for room, which anybody may make, and who copies from its buffer for nobody.
+    fn wakers(&self, ring: &Ring) -> Wakers {
+        let root = self.call.root;
+        let awaits_root = root != ring.rank() && self.operands.send(root).is_none();
+        ring.waker(awaits_root.then_some(root))
     }
 }

@@ -24,6 +24,7 @@ use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use crate::segment::layout::SLOTS;
+use crate::sync::Wakers;
 use reduce_kernels::{Call, Collective};
 
 /// Chunks that have cells at a time.
@@ -76,6 +77,14 @@ impl Progress for Reduce<'_> {
             Stage::News(news) => ring.peers().get(news.next).copied(),
             Stage::Chain(chain) => chain.awaits(ring, &self.call),
             Stage::Slices(slices) => slices.awaits(ring),
+        }
+    }
+
+    fn wakers(&self, ring: &Ring) -> Wakers {
+        match &self.stage {
+            Stage::News(news) => ring.waker(ring.peers().get(news.next).copied().filter(|_| news.told)),
+            Stage::Chain(chain) => chain.wakers(ring, &self.call),
+            Stage::Slices(slices) => slices.wakers(ring),
         }
     }
 }
@@ -293,5 +302,21 @@ impl Chain {
             }
             None => self.link.reader,
         }
+    }
+
+    fn wakers(&self, ring: &Ring, call: &Call<'_>) -> Wakers {
+        let result = ring.waker(Some(self.root));
+        if self.summed == self.chunks.number() {
+            return result;
+        }
+        let sum = match self.link.sums.get(self.next) {
+            Some(sum) => ring.waker(Some(sum.by)),
+            None => {
+                let reader_alone =
+                    self.summed >= ring.depth() || ring.is_known_free(ring.later(self.span, self.summed));
+                ring.waker(self.link.reader.filter(|_| reader_alone))
+            }
+        };
+        if call.collective == Collective::Allreduce && self.done < self.summed { sum.and(result) } else { sum }
     }
 }

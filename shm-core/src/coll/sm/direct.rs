@@ -10,6 +10,7 @@ use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use crate::sync::Wakers;
 use reduce_kernels::{Call, Collective};
 
 /// Chunks that a rank may be ahead of its own reading.
@@ -176,5 +177,11 @@ impl Progress for Reduce<'_> {
             return ring.peers().get(self.next).copied().filter(|_| self.done < self.put);
         }
         if self.receives { ring.peers().get(self.seen).copied() } else { Some(self.call.root) }
+    }
+
+    fn wakers(&self, ring: &Ring) -> Wakers {
+        // Whoever has chunks left to publish waits for room, too, unless the root of a reduce, which publishes nothing, has gone ahead.
+        let puts = self.put < self.chunks.number() && self.put < self.done + AHEAD;
+        if puts { Wakers::ALL } else { ring.waker(self.awaits(ring)) }
     }
 }

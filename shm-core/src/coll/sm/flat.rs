@@ -9,6 +9,7 @@ use crate::coll::sm::fold::fold_elements;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use crate::sync::Wakers;
 use reduce_kernels::{Call, Collective};
 
 #[derive(Debug)]
@@ -87,5 +88,9 @@ impl<'a, C: Borrow<Call<'a>>> Progress for Reduce<C> {
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {
         ring.peers().get(self.next).copied().filter(|_| self.announced)
+    }
+
+    fn wakers(&self, ring: &Ring) -> Wakers {
+        ring.waker(self.awaits(ring))
     }
 }

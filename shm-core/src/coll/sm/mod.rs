@@ -41,6 +41,7 @@ use crate::copy::cico::copy_past_caches;
 use crate::error::Result;
 use crate::ring::Ring;
 use crate::segment::layout::INLINE_BYTES;
+use crate::sync::Wakers;
 use crate::sys::clock;
 use crate::waiting::carry_out;
 pub(crate) use choice::{Decision, Terms};
@@ -283,6 +284,26 @@ impl Progress for Operation<'_> {
             Self::ChainReduce(op) => op.awaits(ring),
             Self::Joint(op) => op.awaits(ring),
             Self::Timed(op) => op.operation.awaits(ring),
+        }
+    }
+
+    fn wakers(&self, ring: &Ring) -> Wakers {
+        match self {
+            Self::FlatBarrier(op) => op.wakers(ring),
+            Self::TreeBarrier(op) => op.wakers(ring),
+            Self::FlatBcast(op) => op.wakers(ring),
+            Self::CellBcast(op) => op.wakers(ring),
+            Self::FlatReduce(op) => op.wakers(ring),
+            Self::DirectReduce(op) => op.wakers(ring),
+            Self::SliceReduce(op) => op.wakers(ring),
+            Self::ChainReduce(op) => op.wakers(ring),
+            Self::Done
+            | Self::TreeBcast(_)
+            | Self::RelayedBcast(_)
+            | Self::TreeReduce(_)
+            | Self::RingReduce(_)
+            | Self::Joint(_)
+            | Self::Timed(_) => Wakers::ALL,
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::copy::Access;
 use crate::copy::cico::{copy_past_caches, copy_to_shared};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
+use crate::sync::Wakers;
 use reduce_kernels::{Call, Collective};
 
 /// Chunks that a rank may be ahead of its own gathering.
@@ -344,5 +345,21 @@ impl Progress for Reduce<'_> {
         let gathering = self.done < self.reduced;
         let next = if gathering { self.next_result } else { self.next_part };
         ring.peers().get(next).copied().filter(|_| gathering || self.reduced < self.put)
+    }
+
+    fn wakers(&self, ring: &Ring) -> Wakers {
+        if self.done == self.sliced.chunks.number() {
+            return ring.waker(self.sliced.awaited_last(ring));
+        }
+        // Whoever has chunks left to publish waits for room, too, as for that of a result.
+        if self.put < self.sliced.chunks.number() && self.put < self.done + AHEAD {
+            return Wakers::ALL;
+        }
+        let of = |next: usize| ring.waker(ring.peers().get(next).copied());
+        match (self.done < self.reduced, self.reduced < self.put) {
+            (true, true) => of(self.next_result).and(of(self.next_part)),
+            (true, false) => of(self.next_result),
+            (false, _) => of(self.next_part),
+        }
     }
 }
