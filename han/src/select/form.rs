@@ -198,8 +198,8 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         wire_mbit_s: over.wire_mbit_s,
         topology: None,
     };
-    let of_one = Inter { leaders: inter.leaders.filter(|_| !is_node_aware), ..*inter };
-    let (segment_bytes, segment_why) = segment(over, &of_one);
+    let leading = if is_node_aware { Inter { leaders: Some(1), ..*inter } } else { *inter };
+    let (segment_bytes, segment_why) = segment(over, &leading);
     let chunk_bytes = bytes.min(segment_bytes);
     let (leaders, leaders_why) = if is_node_aware { (1, "") } else { leaders(over, inter, chunk_bytes) };
     // What leaders have to do at a time.
