@@ -233,7 +233,7 @@ impl Ring {
 
     /// What this rank does where sums are handed on to `root`; the form is taken only where they are.
     pub(crate) fn link(&self, root: usize) -> Link {
-        let hand_on = self.hand_on.as_ref().unwrap_or_else(|| unreachable!("no ranks share a core"));
+        let hand_on = self.hand_on.as_ref().unwrap_or_else(|| unreachable!("nobody hands sums on"));
         hand_on.link(self.rank, root)
     }
 

@@ -41,11 +41,16 @@ fn counts(settings: &Settings) -> Vec<usize> {
     counts
 }
 
+/// All of them, but under a sanitizer, which sees the same accesses for each, the first and the last.
+fn roots(size: usize) -> impl Iterator<Item = usize> {
+    (0..size).filter(move |&root| !cfg!(sanitized) || root == 0 || root + 1 == size)
+}
+
 fn every_collective(comm: &mut LocalComm, counts: &[usize]) {
     let (rank, size) = (comm.rank(), comm.size());
     let mut salt = 0;
     for &count in counts {
-        for root in 0..size {
+        for root in roots(size) {
             salt += 1;
             comm.run(Call::barrier(), idle).unwrap();
 
@@ -398,7 +403,7 @@ fn operators_that_do_not_commute_keep_rank_order_in_every_form() {
                     let mut recv = vec![0; count];
                     comm.run(Call::allreduce(&send, &mut recv, op.clone()).unwrap(), idle).unwrap();
                     assert_eq!(recv, expected, "allreduce size {size} count {count}");
-                    for root in 0..size {
+                    for root in roots(size) {
                         let mut buffer = send.clone();
                         comm.run(Call::reduce_in_place(&mut buffer, op.clone(), root), idle).unwrap();
                         if rank == root {
