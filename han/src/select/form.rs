@@ -298,22 +298,27 @@ fn form(over: &OverNodes<'_>, inter: &Inter) -> (Form, &'static str) {
 mod tests {
     use super::*;
 
+    /// An allreduce of 8 MiB by ranks with a core each.
+    fn over(layout: &Layout) -> OverNodes<'_> {
+        OverNodes {
+            collective: Collective::Allreduce,
+            count: 1 << 20,
+            element_bytes: 8,
+            commutative: true,
+            reproducible: false,
+            root: 0,
+            shares_cores: false,
+            wire_mbit_s: None,
+            layout,
+            topology: None,
+        }
+    }
+
     #[test]
     fn what_comes_down_takes_the_tree_of_what_goes_up() {
         let layout = Layout::new(&[0, 0, 1, 1, 2, 2, 3, 3]);
         for (bytes, shares_cores) in [(8 << 10, true), (64 << 10, true), (128 << 10, false), (1 << 20, true)] {
-            let over = OverNodes {
-                collective: Collective::Allreduce,
-                count: 4 << 20,
-                element_bytes: 1,
-                commutative: true,
-                reproducible: false,
-                root: 0,
-                shares_cores,
-                wire_mbit_s: None,
-                layout: &layout,
-                topology: None,
-            };
+            let over = OverNodes { count: 4 << 20, element_bytes: 1, shares_cores, ..over(&layout) };
             let choice = explain(&over, &Inter { segment_bytes: Some(bytes), splits: true, ..Inter::default() });
             assert_eq!(choice.inter.algorithm, choice.back.algorithm, "chunks of {bytes}");
             let set = Inter {
@@ -328,18 +333,7 @@ mod tests {
     #[test]
     fn leaders_are_as_many_as_there_are_ranks_and_lines() {
         let layout = Layout::new(&[0, 0, 0, 1, 1]);
-        let over = OverNodes {
-            collective: Collective::Allreduce,
-            count: 1,
-            element_bytes: 8,
-            commutative: true,
-            reproducible: false,
-            root: 0,
-            shares_cores: false,
-            wire_mbit_s: None,
-            layout: &layout,
-            topology: None,
-        };
+        let over = over(&layout);
         let of = |collective, count, set| {
             let over = OverNodes { collective, count, ..over };
             let choice = explain(&over, &Inter { leaders: set, ..Inter::default() });
@@ -375,18 +369,7 @@ mod tests {
     #[test]
     fn long_vectors_have_several_leaders_where_ranks_have_cores() {
         let even = Layout::new(&[0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
-        let over = OverNodes {
-            collective: Collective::Allreduce,
-            count: 1 << 20,
-            element_bytes: 8,
-            commutative: true,
-            reproducible: false,
-            root: 0,
-            shares_cores: false,
-            wire_mbit_s: None,
-            layout: &even,
-            topology: None,
-        };
+        let over = over(&even);
         let of = |over: &OverNodes<'_>| {
             let Shape { leaders, chunk_bytes, .. } = explain(over, &Inter::default()).shape;
             (leaders, chunk_bytes >> 10)
@@ -412,18 +395,7 @@ mod tests {
         let two = Layout::new(&[0, 0, 1, 1]);
         let three = Layout::new(&[0, 1, 2]);
         let segment_of = |layout, collective, shares_cores, wire_mbit_s, set| {
-            let over = OverNodes {
-                collective,
-                count: 1 << 20,
-                element_bytes: 1,
-                commutative: true,
-                reproducible: false,
-                root: 0,
-                shares_cores,
-                wire_mbit_s,
-                layout,
-                topology: None,
-            };
+            let over = OverNodes { collective, element_bytes: 1, shares_cores, wire_mbit_s, ..over(layout) };
             explain(&over, &Inter { wire_mbit_s: set, ..Inter::default() }).shape.chunk_bytes
         };
         let segment_bytes = |collective, wire_mbit_s, set| segment_of(&two, collective, false, wire_mbit_s, set);
