@@ -158,12 +158,11 @@ check-mpi: build deps-mpi ## MPI programs with and without libhan_mpi.so, with e
 
 # ---- checks ------------------------------------------------------------------------------------
 
-# Two builds at a time: neither core waits where one crate is compiled alone.
+# Two at a time: neither core waits where one crate is compiled alone, or a test for a deadline.
 .PHONY: test
 test: deps components ## everything that .ci/run checks
 	$(MAKE) --no-print-directory -j2 build-tests test-format test-loom test-sanitize
-	$(MAKE) --no-print-directory test-lint
-	$(MAKE) --no-print-directory test-workspace
+	$(MAKE) --no-print-directory -j2 test-workspace test-lint
 
 # A toolchain of rustup's minimal profile lacks them.
 .PHONY: components
@@ -176,14 +175,14 @@ test-format: components ## rustfmt
 	$(CARGO) fmt --all --check
 
 .PHONY: test-lint
-test-lint: components ## clippy and rustdoc, warnings are errors
+test-lint: deps components ## clippy and rustdoc, warnings are errors
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps
 
 # More at a time than there are cores: most of them wait for processes that wait for each other. What has failed is said
 # once more at the end, where whoever sees a part of the output looks.
 .PHONY: test-workspace
-test-workspace: build-tests ## unit, process, C and Fortran tests
+test-workspace: deps ## unit, process, C and Fortran tests
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((4 * $$(nproc)))}; \
 	$(CARGO) test --release --workspace --no-fail-fast 2>&1 | tee "$$log" \
 	    || { sed -n '/^failures:$$/,/^test result/p' "$$log"; exit 1; }
@@ -205,14 +204,17 @@ check-launchers: build deps-launchers ## native programs under every launcher: H
 prove: ## every schedule between nodes, 1 to 64 ranks, all roots, 1 to 5 chunks, with a report
 	$(CARGO) test --release -p net-fabric --test schedules -- --nocapture every_small_world
 
-# Nobody runs these builds for their speed: with less optimization they are there sooner, and run as long.
-FOR_CHECKS := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+# Nobody runs these builds for their speed: with less optimization they are there sooner. What a sanitizer says names
+# functions; `make test-asan SAN_LINES=1` has lines, too.
+SAN_LINES ?= 0
+FOR_CHECKS := CARGO_PROFILE_RELEASE_DEBUG=$(if $(filter 0,$(SAN_LINES)),0,line-tables-only) CARGO_PROFILE_RELEASE_LTO=off \
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 
 # Loom explores every interleaving of the flag protocols; its own target directory, because the cfg
-# changes every crate.
+# changes every crate. Optimizing it takes longer than it then saves.
 .PHONY: test-loom
 test-loom: ## the flag protocols under loom
-	$(FOR_CHECKS) RUSTFLAGS="--cfg loom" $(CARGO) test --release -p shm-core --test loom \
+	$(FOR_CHECKS) CARGO_PROFILE_RELEASE_OPT_LEVEL=0 RUSTFLAGS="--cfg loom" $(CARGO) test --release -p shm-core --test loom \
 	    --target-dir $(TARGET_DIR)/loom
 
 # Sanitizers need unstable options: of the nightly toolchain if there is one, else of the default one with

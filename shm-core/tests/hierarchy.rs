@@ -1,5 +1,5 @@
 //! Hierarchies and trees on machines that are not there: exact ones, and what must hold on any.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, sanitized)))]
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -185,8 +185,6 @@ fn leave_out_what_spans(processors: &mut [Processor]) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn counts(topology: &Topology) -> [usize; 5] {
@@ -245,14 +243,15 @@ mod tests {
         }
     }
 
-    proptest! {
+    #[cfg(not(sanitized))]
+    proptest::proptest! {
         #[test]
         fn machines_survive_their_text(
             description in "(pack:[1-3] )?(numa:[1-3] )?(l3:[1-3] )?(core:[1-3] )?pu:[1-2]",
-            kept in prop::collection::vec(0_usize..108, 0..108),
+            kept in proptest::collection::vec(0_usize..108, 0..108),
         ) {
             let topology = Topology::synthetic(&description).unwrap().restricted_to(&kept);
-            prop_assert_eq!(Topology::from_text(&topology.to_text()), Some(topology));
+            proptest::prop_assert_eq!(Topology::from_text(&topology.to_text()), Some(topology));
         }
     }
 }

@@ -224,7 +224,7 @@ fn a_child_that_outlives_its_rank_does_not_hide_the_death() {
 }
 
 /// Jobs that are under way at once: most of the time they wait for silence to grow long, but they start and end.
-pub(crate) const AT_ONCE: usize = 6;
+pub(crate) const AT_ONCE: usize = 12;
 
 /// A stream of collectives on three nodes.
 struct Stream {
