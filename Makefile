@@ -158,11 +158,15 @@ check-mpi: build deps-mpi ## MPI programs with and without libhan_mpi.so, with e
 
 # ---- checks ------------------------------------------------------------------------------------
 
-# Two at a time: neither core waits where one crate is compiled alone, or a test for a deadline.
+# Tests wait for processes and deadlines: meanwhile the rest is built and run, with what time they leave.
 .PHONY: test
 test: deps components ## everything that .ci/run checks
-	$(MAKE) --no-print-directory -j2 build-tests test-format test-loom test-sanitize
-	$(MAKE) --no-print-directory -j2 test-workspace test-lint
+	$(MAKE) --no-print-directory -j2 build-tests test-format
+	$(MAKE) --no-print-directory -j2 test-workspace test-beside
+
+.PHONY: test-beside
+test-beside:
+	nice $(MAKE) --no-print-directory test-loom test-sanitize test-lint
 
 # A toolchain of rustup's minimal profile lacks them.
 .PHONY: components
