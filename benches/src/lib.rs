@@ -4,8 +4,8 @@
 //! checks; these modules decide who has a turn when, watch the state of the machine, and sum up:
 //! [`contestants`] knows the libraries and their settings, [`job`] starts one and reads its lines,
 //! [`network`] and [`testbed`] are the nodes that it may run on, [`machine`] watches, [`plan`] orders the turns, [`record`] keeps what was measured, [`ratios`]
-//! compares, [`applications`] are programs that use collectives, [`targets`] says what is behind, [`report`], [`overview`] and
-//! [`plot`] write.
+//! compares, [`applications`] are programs that use collectives, [`targets`] says what is behind, [`report`], [`overview`],
+//! [`plot`] and [`summary`] write.
 
 pub mod applications;
 pub mod contestants;
@@ -18,6 +18,7 @@ pub mod plot;
 pub mod ratios;
 pub mod record;
 pub mod report;
+pub mod summary;
 pub mod table;
 pub mod targets;
 pub mod testbed;

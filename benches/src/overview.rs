@@ -32,9 +32,8 @@ struct Column {
 
 impl Column {
     fn new(group: &Group, han: &Series, all: &[Series]) -> Self {
-        let is_one_machine = group.network.is_none();
         let cell = |line: &Line| {
-            let ratio = if is_one_machine { line.installed_ratio() } else { line.best_ratio() };
+            let ratio = line.ratio(group.network.is_some());
             us_text(Some(line.han)) + &ratio.map_or_else(String::new, |ratio| format!(" ({ratio:.2})"))
         };
         let cells = ratios::lines(han, all).iter().map(|line| (line.bytes, cell(line))).collect();

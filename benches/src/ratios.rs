@@ -10,7 +10,7 @@ use crate::record::{Cell, Record};
 use crate::table::median;
 
 /// The collectives in the order of tables.
-const COLLECTIVES: [&str; 4] = ["barrier", "bcast", "reduce", "allreduce"];
+pub(crate) const COLLECTIVES: [&str; 4] = ["barrier", "bcast", "reduce", "allreduce"];
 
 /// What may be compared with each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,6 +153,12 @@ impl Line {
     #[must_use]
     pub fn best_ratio(&self) -> Option<f64> {
         self.best.as_ref().map(|best| best.us / self.han)
+    }
+
+    /// The ratio that overviews give: to rivals as installed on one machine, to the best of all settings over nodes.
+    #[must_use]
+    pub fn ratio(&self, over_nodes: bool) -> Option<f64> {
+        if over_nodes { self.best_ratio() } else { self.installed_ratio() }
     }
 }
 

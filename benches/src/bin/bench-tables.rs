@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use benches::Result;
 use benches::record::Record;
-use benches::report;
+use benches::{report, summary};
 use clap::Parser;
 
 /// Writes tables and plots beside files of measurements.
@@ -15,11 +15,19 @@ struct Args {
     /// Files that bench-peers has written
     #[arg(required = true, value_name = "FILE.json")]
     files: Vec<PathBuf>,
+    /// Writes nothing: prints one table of all of them, with the number of cells in which han is behind, the least and the
+    /// middle ratio
+    #[arg(long)]
+    summary: bool,
 }
 
 fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.summary {
+        return summarize(&args.files);
+    }
     let mut code = ExitCode::SUCCESS;
-    for file in Args::parse().files {
+    for file in args.files {
         match write(&file) {
             Ok(page) => println!("{}", page.display()),
             Err(error) => {
@@ -29,6 +37,20 @@ fn main() -> ExitCode {
         }
     }
     code
+}
+
+fn summarize(files: &[PathBuf]) -> ExitCode {
+    let records: Result<Vec<_>> = files.iter().map(|file| Ok((file.as_path(), Record::load(file)?))).collect();
+    match records {
+        Ok(records) => {
+            print!("{}", summary::markdown(&records));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("bench-tables: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn write(file: &Path) -> Result<PathBuf> {
