@@ -115,6 +115,7 @@ fn worlds_that_cannot_be_are_refused_before_the_first() {
         ("bcast --nodes 2,99999999999", "a simulated world has 1 to"),
         ("allreduce --nodes 4 --bytes 17179869183G", "more than 256G"),
         ("--nodes 4", "<COLL>"),
+        ("allreduce -n 8 --nodes 4", "give --nodes N and --ppn P, the ranks of each"),
         ("bcast --verify --svg a.svg", "cannot be used with"),
         ("bcast --verify --nodes 4", "cannot be used with"),
         ("bcast --verify --bytes 1M", "cannot be used with"),

@@ -49,6 +49,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "P[,..]", value_parser = Counts::parse, default_value = "1")]
     #[arg(default_value_if("validate", ArgPredicate::IsPresent, "2"))]
     ppn: Counts,
+    /// What other subcommands take, and this one cannot: it has many shapes
+    #[arg(short = 'n', hide = true, value_parser = |_: &str| Err::<usize, _>("give --nodes N and --ppn P, the ranks of each"))]
+    _ranks: Option<usize>,
     /// Lengths of the vector in bytes: 8, or 8,4K,1M, or 8..64K for all doublings [default: 8]
     #[arg(long, value_name = "B[,..]", value_parser = Sizes::parse)]
     #[arg(default_value_if("validate", ArgPredicate::IsPresent, "4M"))]
