@@ -158,15 +158,21 @@ check-mpi: build deps-mpi ## MPI programs with and without libhan_mpi.so, with e
 
 # ---- checks ------------------------------------------------------------------------------------
 
+# What of a job beside others has failed: said once more at the end, where whoever sees a part of the output looks.
+FAILED := $(TARGET_DIR)/test-failed
+
 # Tests wait for processes and deadlines: meanwhile the rest is built and run, with what time they leave.
 .PHONY: test
 test: deps components ## everything that .ci/run checks
+	@rm -f $(FAILED)
 	$(MAKE) --no-print-directory -j2 build-tests test-format
-	$(MAKE) --no-print-directory -j2 test-workspace test-beside
+	$(MAKE) --no-print-directory -j2 test-workspace test-beside || { cat $(FAILED); exit 1; }
 
 .PHONY: test-beside
 test-beside:
-	nice $(MAKE) --no-print-directory test-loom test-sanitize test-lint
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	nice $(MAKE) --no-print-directory test-loom test-sanitize test-lint 2>&1 | tee "$$log" \
+	    || { tail -n 60 "$$log" >> $(FAILED); exit 1; }
 
 # A toolchain of rustup's minimal profile lacks them.
 .PHONY: components
@@ -183,13 +189,12 @@ test-lint: deps components ## clippy and rustdoc, warnings are errors
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps
 
-# More at a time than there are cores: most of them wait for processes that wait for each other. What has failed is said
-# once more at the end, where whoever sees a part of the output looks.
+# More at a time than there are cores: most of them wait for processes that wait for each other.
 .PHONY: test-workspace
 test-workspace: deps ## unit, process, C and Fortran tests
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; export RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((4 * $$(nproc)))}; \
 	$(CARGO) test --release --workspace --no-fail-fast 2>&1 | tee "$$log" \
-	    || { sed -n '/^failures:$$/,/^test result/p' "$$log"; exit 1; }
+	    || { sed -n '/^failures:$$/,/^test result/p' "$$log" | tee -a $(FAILED); exit 1; }
 
 # What test-workspace does in part: 200 jobs with a random rank killed at a random time, 100,000 communicators.
 .PHONY: test-long
