@@ -98,11 +98,19 @@ const SLOW_SEGMENT_BYTES: usize = 64 << 10;
 /// A wire is slow in that if it is so many times slower than those of the measurements: before, a chunk's own cost counts for more.
 const SLOW_TIMES: usize = 4;
 
-/// Where ranks have a core each as many of a node lead an allreduce as have so much of it each: one keeps its core busy with the
-/// network, and beside several so does what they sum up.
+/// As many ranks of a node lead an allreduce as have so much of it each, where they have a core each: one keeps its core busy with
+/// the network, and beside several so does what they sum up.
 const LED_BYTES: usize = 256 << 10;
 /// But no more of them.
 const MOST_LEADERS: usize = 4;
+/// The same of a reduction to a root, and of what ranks that share cores do.
+const LED_LONG_BYTES: usize = 512 << 10;
+/// But no more of these.
+const MOST_SHARED_LEADERS: usize = 2;
+/// Of an allreduce by two nodes of two such ranks each, which gain little by it.
+const LED_BY_PAIRS_BYTES: usize = 4 << 20;
+/// Up to so many ranks a node share sums and messages of a reduction if they share cores: of more ranks one leads as well.
+const FEW_RANKS: usize = 3;
 
 /// Chunks of one vector, at most: each takes some 300 bytes of every rank's memory for its tasks.
 const MOST_SEGMENTS: usize = 1 << 14;
@@ -142,21 +150,45 @@ fn part(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
 /// How many ranks of a node would lead, each a slice of every chunk, and why.
 fn wished_leaders(over: &OverNodes<'_>, inter: &Inter) -> (usize, &'static str) {
     let one = (1, "one rank a node keeps the network busy");
-    if over.collective != Collective::Allreduce {
+    if over.collective == Collective::Barrier {
         return one;
+    }
+    if over.collective == Collective::Reduce && !over.commutative {
+        return (1, "the operator does not commute, and leaders beside the root would not keep operands in order");
     }
     if let Some(set) = inter.leaders {
         return (set, "the setting says so");
     }
+    let Some((part, most, why)) = led(over) else { return one };
     let wire_is_slow = slowness(inter.wire_mbit_s(over.wire_mbit_s)) > 1;
     let set_chunk_is_short = inter.segment_bytes.is_some_and(|bytes| bytes < MOST_LEADERS * LED_BYTES);
-    if over.shares_cores || wire_is_slow || set_chunk_is_short || inter.splits || !over.layout.is_even() {
+    let splits = inter.splits && over.collective == Collective::Allreduce;
+    if wire_is_slow || set_chunk_is_short || splits || !over.layout.is_even() {
         return one;
     }
-    let most = over.layout.rails().min(MOST_LEADERS);
-    match over.count * over.element_bytes / LED_BYTES {
+    match (over.count * over.element_bytes / part).min(most).min(over.layout.rails()) {
         0 | 1 => one,
-        parts => (parts.min(most), "each has a core for its part of a long vector"),
+        several => (several, why),
+    }
+}
+
+/// How many bytes each of several leaders has at least, how many they are at most, and why.
+fn led(over: &OverNodes<'_>) -> Option<(usize, usize, &'static str)> {
+    let (nodes, ranks) = (over.layout.nodes(), over.layout.rails());
+    let is_balanced = nodes.is_power_of_two() && ranks.is_power_of_two();
+    let own = "each has a core for its part of a long vector";
+    let shared = "ranks of a node share the messages of a long vector and its sums, as they share cores";
+    match (over.collective, over.shares_cores) {
+        (Collective::Allreduce, false) => Some((LED_BYTES, MOST_LEADERS, own)),
+        (Collective::Reduce, false) => Some((LED_LONG_BYTES, MOST_LEADERS, own)),
+        (Collective::Reduce, true) if ranks <= FEW_RANKS => Some((LED_LONG_BYTES, MOST_SHARED_LEADERS, shared)),
+        (Collective::Allreduce, true) if !is_balanced => {
+            Some((LED_LONG_BYTES, MOST_SHARED_LEADERS, "one leader a node would load some cores more than others"))
+        }
+        (Collective::Allreduce, true) if (nodes, ranks) == (2, 2) => {
+            Some((LED_BY_PAIRS_BYTES, MOST_SHARED_LEADERS, shared))
+        }
+        _ => None,
     }
 }
 
@@ -249,7 +281,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     let mut points = vec![Point::new("form", form.to_string(), why, "nodes_form")];
     if form == Form::Hierarchical {
         points.push(Point::new("segment_bytes", segment_bytes.to_string(), segment_why, "segment_bytes"));
-        if over.collective == Collective::Allreduce && !is_node_aware {
+        if over.collective != Collective::Barrier && !is_node_aware {
             points.push(Point::new("leaders", leaders.to_string(), leaders_why, "leaders"));
         }
     }
@@ -363,7 +395,16 @@ mod tests {
         assert_eq!((leaders, name.as_str()), (1, "nodes/recursive-doubling"));
         assert!(because.contains("whole lines"), "{because}");
         assert_eq!((allreduce(32, Some(3)).0, allreduce(33, Some(3)).0), (2, 3));
-        assert_eq!(of(Collective::Bcast, 1 << 20, Some(2)), (1, String::new(), "nodes/chain".into()));
+        for collective in [Collective::Bcast, Collective::Reduce] {
+            assert_eq!(of(collective, 1 << 20, Some(2)), (2, "the setting says so".into(), "nodes-2/chain".into()));
+            assert_eq!(of(collective, 1 << 20, None).0, 1);
+        }
+        assert_eq!(of(Collective::Barrier, 0, Some(2)), (1, String::new(), "nodes/dissemination".into()));
+        let in_order = OverNodes { collective: Collective::Reduce, commutative: false, ..over };
+        let choice = explain(&in_order, &Inter { leaders: Some(2), ..Inter::default() });
+        let why = choice.points.iter().find(|point| point.what == "leaders").map(|point| point.because.clone());
+        assert_eq!(choice.shape.leaders, 1);
+        assert!(why.is_some_and(|why| why.contains("does not commute")));
     }
 
     #[test]
@@ -379,14 +420,42 @@ mod tests {
             [256, 511, 512, 900, 1024, 9000].map(of_kib),
             [(1, 256), (1, 256), (2, 512), (3, 768), (4, 1024), (4, 1024)]
         );
+        let reduced = |kib: usize| of(&OverNodes { collective: Collective::Reduce, count: kib * 128, ..over });
+        assert_eq!([1023, 1024, 1536, 9000].map(reduced), [(1, 512), (2, 1024), (3, 1536), (4, 2048)]);
         let uneven = Layout::new(&[0, 0, 0, 1, 1]);
         for one in [
-            OverNodes { shares_cores: true, ..over },
             OverNodes { wire_mbit_s: Some(5000), ..over },
             OverNodes { layout: &uneven, ..over },
             OverNodes { collective: Collective::Bcast, ..over },
+            OverNodes { collective: Collective::Reduce, commutative: false, ..over },
         ] {
             assert_eq!(of(&one).0, 1, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_that_share_cores_lead_in_pairs_where_that_shares_the_work() {
+        // From how many KiB on.
+        let from = |nodes: usize, ranks: usize, collective| {
+            let layout = Layout::new(&(0..nodes * ranks).map(|rank| rank / ranks).collect::<Vec<_>>());
+            let leaders = |kib: usize| {
+                let over = OverNodes { collective, count: kib * 128, shares_cores: true, ..over(&layout) };
+                explain(&over, &Inter::default()).shape.leaders
+            };
+            assert!([1, 2].contains(&leaders(1 << 20)));
+            (0..14).map(|shift| 1 << shift).find(|&kib| leaders(kib) == 2)
+        };
+        for (nodes, ranks, reduce, allreduce) in [
+            (2, 2, Some(1024), Some(8192)),
+            (4, 2, Some(1024), None),
+            (2, 4, None, None),
+            (2, 3, Some(1024), Some(1024)),
+            (3, 2, Some(1024), Some(1024)),
+            (3, 4, None, Some(1024)),
+        ] {
+            let found = [Collective::Reduce, Collective::Allreduce].map(|collective| from(nodes, ranks, collective));
+            assert_eq!(found, [reduce, allreduce], "{nodes} nodes of {ranks}");
+            assert_eq!(from(nodes, ranks, Collective::Bcast), None);
         }
     }
 
@@ -401,12 +470,13 @@ mod tests {
         let segment_bytes = |collective, wire_mbit_s, set| segment_of(&two, collective, false, wire_mbit_s, set);
         let chosen = Collective::ALL
             .map(|collective| [None, Some(1000)].map(|wire| segment_bytes(collective, wire, None) >> 10));
-        assert_eq!(chosen, [[256, 256], [256, 256], [512, 512], [512, 64]]);
+        // By two leaders twice as long.
+        assert_eq!(chosen, [[256, 256], [256, 256], [1024, 512], [512, 64]]);
         let of_allreduce = [2500, 5000].map(|wire| segment_bytes(Collective::Allreduce, Some(wire), None) >> 10);
         assert_eq!(of_allreduce, [64, 256]);
         assert_eq!(segment_bytes(Collective::Allreduce, Some(1000), Some(10_000)), 512 << 10, "what is set decides");
         let by_shared_cores = Collective::ALL
             .map(|collective| [&two, &three].map(|layout| segment_of(layout, collective, true, None, None) >> 10));
-        assert_eq!(by_shared_cores, [[256, 256], [512, 512], [256, 256], [512, 512]]);
+        assert_eq!(by_shared_cores, [[256, 256], [512, 512], [512, 256], [512, 512]]);
     }
 }

@@ -60,7 +60,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("inter_module", "the same by the names of the papers (imod): auto, nbc (wait_all) or adapt (event_driven)"),
     ("nodes_form", "how ranks on several nodes work together: auto, flat (all by the network) or hierarchical"),
     ("segment_bytes", "bytes of a chunk that goes through both levels (fs): auto or a number from 64 on"),
-    ("leaders", "ranks of a node that lead an allreduce, each a slice of every chunk: auto or a number from 1 on"),
+    ("leaders", "ranks of a node that lead, each a slice of every chunk: auto or a number from 1 on"),
     (
         "wire_mbit_s",
         "megabits a second that the slowest wire carries, whatever the systems say: auto or a number from 1 on",

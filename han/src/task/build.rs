@@ -6,7 +6,7 @@ use reduce_kernels::{Collective, Place};
 
 use super::{Across, Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
 
-/// Chunks whose partial results a leader holds at a time in memory of its own.
+/// Chunks whose partial results a leader holds at a time in memory of its own, of each slice that it leads.
 pub(super) const SLOTS: usize = 8;
 
 impl TaskPlan {
@@ -14,7 +14,7 @@ impl TaskPlan {
     #[must_use]
     pub fn new(layout: &Layout, shape: &Shape, rank: usize) -> Self {
         let mut builder = Builder::new(layout, shape, rank);
-        if shape.collective == Collective::Allreduce && shape.across == Across::NodeAware && layout.has_pairs() {
+        if builder.is_node_aware() {
             let chunks: Vec<Piece> =
                 (0..builder.chunks).map(|chunk| builder.piece((chunk, 0), builder.range(chunk), 0)).collect();
             builder.node_aware(&chunks);
@@ -36,7 +36,9 @@ pub(super) struct Builder<'a> {
     chunk_count: usize,
     scratch_bytes: usize,
     /// The last task that reads each slot.
-    pub(super) slots: [Option<usize>; SLOTS],
+    pub(super) slots: Vec<Option<usize>>,
+    /// Slices for which this rank needs slots.
+    led: Vec<usize>,
     tasks: Vec<Task>,
     streams: Vec<(Stream, Vec<usize>)>,
 }
@@ -68,7 +70,8 @@ impl<'a> Builder<'a> {
             chunks: shape.count.div_ceil(chunk_count).max(1),
             chunk_count,
             scratch_bytes: usize::from(shape.collective == Collective::Barrier),
-            slots: [None; SLOTS],
+            slots: vec![None; SLOTS],
+            led: Vec::new(),
             tasks: Vec::new(),
             streams: Vec::new(),
         }
@@ -80,21 +83,32 @@ impl<'a> Builder<'a> {
     }
 
     fn chunk(&mut self, chunk: usize) {
-        let Shape { collective, element_bytes, leaders, root, .. } = *self.shape;
-        let range = self.range(chunk);
-        // The root leads its node.
-        let of_root = self.layout.rail_of(root);
-        match collective {
-            Collective::Bcast => self.bcast(&self.piece((chunk, 0), range, of_root)),
-            Collective::Reduce => self.reduce(&self.piece((chunk, 0), range, of_root)),
-            Collective::Allreduce => {
-                let leaders = leaders.clamp(1, self.layout.rails());
-                let slices = slices::cut(range, element_bytes, leaders).enumerate();
-                let slices: Vec<_> = slices.map(|(slice, range)| self.piece((chunk, slice), range, slice)).collect();
-                self.allreduce(&slices);
-            }
-            Collective::Barrier => self.barrier(&self.piece((chunk, 0), range, 0)),
+        let slices: Vec<Piece> = slices::cut(self.range(chunk), self.shape.element_bytes, self.leaders())
+            .enumerate()
+            .map(|(slice, range)| self.piece((chunk, slice), range, self.rail(slice)))
+            .collect();
+        match self.shape.collective {
+            Collective::Bcast => self.bcast(&slices),
+            Collective::Reduce => slices.iter().for_each(|slice| self.reduce(slice)),
+            Collective::Allreduce => self.allreduce(&slices),
+            Collective::Barrier => slices.iter().for_each(|nothing| self.barrier(nothing)),
         }
+    }
+
+    /// Slices of a long chunk.
+    fn leaders(&self) -> usize {
+        if self.is_node_aware() { 1 } else { self.shape.leaders.clamp(1, self.layout.rails()) }
+    }
+
+    fn is_node_aware(&self) -> bool {
+        let Shape { collective, across, .. } = *self.shape;
+        collective == Collective::Allreduce && across == Across::NodeAware && self.layout.has_pairs()
+    }
+
+    /// The rail of a slice: the root leads the first one of its node.
+    fn rail(&self, slice: usize) -> usize {
+        let first = if self.shape.collective.has_root() { self.layout.rail_of(self.shape.root) } else { 0 };
+        (first + slice) % self.layout.rails()
     }
 
     fn piece(&self, (chunk, slice): (usize, usize), range: Range<usize>, rail: usize) -> Piece {
@@ -104,48 +118,94 @@ impl<'a> Builder<'a> {
         Piece { chunk, slice, range, rail, leader, leads, in_company }
     }
 
-    fn bcast(&mut self, chunk: &Piece) {
-        let root = self.layout.node_of(self.shape.root);
-        let recv = Place::Recv;
-        let ib = chunk
-            .leads
-            .then(|| self.task(Kind::Ib, chunk, Stream::Rail(chunk.rail), root, recv, Some(recv), [None; 2]));
-        if chunk.in_company {
-            // The root has what the others wait for.
-            let after = ib.filter(|_| self.rank != self.shape.root);
-            self.task(Kind::Sb, chunk, Stream::Down, chunk.leader, recv, Some(recv), [after, None]);
+    fn bcast(&mut self, slices: &[Piece]) {
+        if self.node == self.layout.node_of(self.shape.root) {
+            slices.iter().for_each(|slice| self.bcast_from_here(slice));
+            return;
+        }
+        // All slices come across before the first is handed out.
+        let across: Vec<Option<usize>> =
+            slices.iter().map(|slice| slice.leads.then(|| self.bcast_across(slice, None))).collect();
+        for (slice, across) in slices.iter().zip(across) {
+            self.down(slice, slice.leader, across);
         }
     }
 
-    fn reduce(&mut self, chunk: &Piece) {
+    /// The root leads its node, and gives it what the other leaders there take across.
+    fn bcast_from_here(&mut self, slice: &Piece) {
         let is_root = self.rank == self.shape.root;
+        if slice.leads && is_root {
+            self.bcast_across(slice, None);
+        }
+        let down = self.down(slice, self.layout.local_of(self.shape.root), None);
+        if slice.leads && !is_root {
+            self.bcast_across(slice, down);
+        }
+    }
+
+    fn bcast_across(&mut self, slice: &Piece, after: Option<usize>) -> usize {
         let root = self.layout.node_of(self.shape.root);
-        let mut from = Place::Send;
-        let mut sr = None;
-        let slot = chunk.chunk % SLOTS;
-        if chunk.in_company {
-            let to = match (chunk.leads, is_root) {
-                (true, true) => Some(Place::Recv),
-                (true, false) => Some(self.slot(slot)),
-                _ => None,
-            };
-            let free = self.slots[slot].filter(|_| matches!(to, Some(Place::Scratch(_))));
-            sr = Some(self.task(Kind::Sr, chunk, Stream::Up, chunk.leader, Place::Send, to, [free, None]));
+        self.task(Kind::Ib, slice, Stream::Rail(slice.rail), root, Place::Recv, Some(Place::Recv), [after, None])
+    }
+
+    /// What a local rank has, for its node.
+    fn down(&mut self, slice: &Piece, from: usize, after: Option<usize>) -> Option<usize> {
+        let recv = Place::Recv;
+        let in_company = slice.in_company;
+        in_company.then(|| self.task(Kind::Sb, slice, Stream::Down, from, recv, Some(recv), [after, None]))
+    }
+
+    fn reduce(&mut self, slice: &Piece) {
+        let (node, local) = (self.layout.node_of(self.shape.root), self.layout.local_of(self.shape.root));
+        if self.node == node && slice.leader != local {
+            self.across_and_up(slice, local);
+        } else {
+            self.up_and_across_to_root(slice, node);
+        }
+    }
+
+    /// On the root's node, what a leader beside it has to do: it receives what comes across added to its own vector, and gives that
+    /// in place of it. So operands do not stay in order.
+    fn across_and_up(&mut self, slice: &Piece, root: usize) {
+        let slot = slice.leads.then(|| self.slot_of(slice));
+        let (mut from, mut ir) = (Place::Send, None);
+        if let Some(slot) = slot {
+            let free = self.slots[slot];
+            from = self.slot(slot);
+            let rail = Stream::Rail(slice.rail);
+            ir = Some(self.task(Kind::Ir, slice, rail, self.node, Place::Send, Some(from), [free, None]));
+        }
+        let to = (self.rank == self.shape.root).then_some(Place::Recv);
+        let sr = self.task(Kind::Sr, slice, Stream::Up, root, from, to, [ir, None]);
+        if let Some(slot) = slot {
+            self.slots[slot] = Some(sr);
+        }
+    }
+
+    fn up_and_across_to_root(&mut self, slice: &Piece, root: usize) {
+        let receives = (self.rank == self.shape.root).then_some(Place::Recv);
+        let slot = (slice.leads && receives.is_none()).then(|| self.slot_of(slice));
+        let (mut from, mut sr) = (Place::Send, None);
+        if slice.in_company {
+            let to = receives.or_else(|| slot.map(|slot| self.slot(slot)));
+            let free = slot.and_then(|slot| self.slots[slot]);
+            sr = Some(self.task(Kind::Sr, slice, Stream::Up, slice.leader, Place::Send, to, [free, None]));
             from = to.unwrap_or(from);
         }
-        if chunk.leads {
-            let to = is_root.then_some(Place::Recv);
-            let ir = self.task(Kind::Ir, chunk, Stream::Rail(chunk.rail), root, from, to, [sr, None]);
-            self.slots[slot] = Some(ir);
+        if slice.leads {
+            let ir = self.task(Kind::Ir, slice, Stream::Rail(slice.rail), root, from, receives, [sr, None]);
+            if let Some(slot) = slot {
+                self.slots[slot] = Some(ir);
+            }
         }
     }
 
     /// All slices go up and across before the first comes down.
     fn allreduce(&mut self, slices: &[Piece]) {
         let across: Vec<Option<usize>> = slices.iter().map(|slice| self.up_and_across(slice)).collect();
-        for (slice, across) in slices.iter().zip(across).filter(|(slice, _)| slice.in_company) {
+        for (slice, across) in slices.iter().zip(across) {
             // What it sends may be what it receives, so it has to be sent before.
-            self.task(Kind::Sb, slice, Stream::Down, slice.leader, Place::Recv, Some(Place::Recv), [across, None]);
+            self.down(slice, slice.leader, across);
         }
     }
 
@@ -185,9 +245,20 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A place of this rank's own for a chunk.
+    /// The slot of this rank for a slice that it leads.
+    fn slot_of(&mut self, slice: &Piece) -> usize {
+        let place = self.led.iter().position(|&known| known == slice.slice).unwrap_or_else(|| {
+            self.led.push(slice.slice);
+            self.slots.resize(self.led.len() * SLOTS, None);
+            self.led.len() - 1
+        });
+        place * SLOTS + slice.chunk % SLOTS
+    }
+
+    /// A place of this rank's own for a chunk, or a slice of one.
     pub(super) fn slot(&mut self, slot: usize) -> Place {
-        let stride = (self.chunk_count * self.shape.element_bytes).next_multiple_of(slices::LINE_BYTES);
+        let longest = slices::longest(self.chunk_count, self.shape.element_bytes, self.leaders());
+        let stride = (longest * self.shape.element_bytes).next_multiple_of(slices::LINE_BYTES);
         self.scratch_bytes = self.scratch_bytes.max((slot + 1) * stride);
         Place::Scratch(slot * stride)
     }

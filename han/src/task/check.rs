@@ -192,7 +192,8 @@ impl<'a> Play<'a> {
                 let mut value = of.values.get(&(piece, Place::Recv)).cloned().unwrap_or_default();
                 let wanted =
                     if self.shape.collective == Collective::Bcast { vec![self.shape.root] } else { everybody.clone() };
-                if !self.layout.keeps_order() {
+                let is_shared = self.shape.collective == Collective::Reduce && self.shape.leaders > 1;
+                if is_shared || !self.layout.keeps_order() {
                     value.sort_unstable();
                 }
                 assert_eq!(value, wanted, "chunk and slice {piece:?} of rank {rank}");
@@ -352,6 +353,8 @@ fn scratch_memory_is_bounded_whatever_the_length() {
     let scratch = |count| TaskPlan::new(&layout, &shape(count), 3).scratch_bytes;
     assert_eq!([scratch(1 << 20), scratch(1 << 24)], [8 << 16; 2]);
     assert_eq!(TaskPlan::new(&layout, &shape(1 << 24), 0).scratch_bytes, 0, "the root has its own memory");
+    let by_two = |rank| TaskPlan::new(&layout, &Shape { leaders: 2, ..shape(1 << 24) }, rank).scratch_bytes;
+    assert_eq!([0, 1, 2, 3].map(by_two), [0, 4 << 16, 4 << 16, 4 << 16], "each has places for what it leads");
     let whole = |chunk_bytes| TaskPlan::new(&layout, &Shape { chunk_bytes, ..shape(64) }, 3);
     for chunk_bytes in [1 << 40, 1 << 63, usize::MAX] {
         assert_eq!(whole(chunk_bytes), whole(512), "a chunk is no longer than the vector");

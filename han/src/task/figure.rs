@@ -37,15 +37,23 @@ struct Progress {
     done: Vec<bool>,
     /// Of each stream how many tasks are done: its first ones.
     heads: Vec<usize>,
-    /// Of each chunk how many `ib` are not.
-    to_come: Vec<usize>,
+    /// The `ib` of the same piece that stands before a task in the plan, if there is one.
+    brought_by: Vec<Option<usize>>,
 }
 
 impl Progress {
     fn new(plan: TaskPlan) -> Self {
-        let mut to_come = vec![0; plan.chunks];
-        plan.tasks.iter().filter(|task| task.kind == Kind::Ib).for_each(|task| to_come[task.chunk] += 1);
-        Self { done: vec![false; plan.tasks.len()], heads: vec![0; plan.streams.len()], to_come, plan }
+        let mut brought = HashMap::new();
+        let note = |(number, task): (usize, &Task)| {
+            let piece = (task.chunk, task.slice);
+            let before = brought.get(&piece).copied();
+            if task.kind == Kind::Ib {
+                brought.insert(piece, number);
+            }
+            before
+        };
+        let brought_by = plan.tasks.iter().enumerate().map(note).collect();
+        Self { done: vec![false; plan.tasks.len()], heads: vec![0; plan.streams.len()], brought_by, plan }
     }
 
     /// Where the rank has the stream.
@@ -57,19 +65,17 @@ impl Progress {
     fn next(&self, stream: Stream) -> Option<usize> {
         let line = self.line(stream)?;
         let next = *self.plan.streams[line].1.get(self.heads[line])?;
-        let Task { kind, chunk, ref after, .. } = self.plan.tasks[next];
+        let Task { kind, ref after, .. } = self.plan.tasks[next];
         let is_ready = after.iter().flatten().all(|&after| self.done[after]);
         // In the pipeline the root of a broadcast gives its node what it has at once.
-        let has_come = kind != Kind::Sb || self.to_come[chunk] == 0;
+        let has_come = kind != Kind::Sb || self.brought_by[next].is_none_or(|ib| self.done[ib]);
         (is_ready && has_come).then_some(next)
     }
 
     fn complete(&mut self, task: usize) {
-        let Task { kind, chunk, stream, .. } = self.plan.tasks[task];
-        if let Some(line) = self.line(stream) {
+        if let Some(line) = self.line(self.plan.tasks[task].stream) {
             self.heads[line] += 1;
         }
-        self.to_come[chunk] -= usize::from(kind == Kind::Ib);
         self.done[task] = true;
     }
 }
@@ -245,6 +251,34 @@ mod tests {
         assert!(figure.contains("iteration | 0.0 0.1 | task"), "{figure}");
         let figure = draw(&layout, &shape).unwrap();
         assert!(figure.contains("(0.1)") && !figure.contains("(1.0)"));
+    }
+
+    #[test]
+    fn leaders_beside_the_root_are_served_by_it_or_serve_it() {
+        let layout = Layout::new(&[0, 0, 1, 1]);
+        let shape = |collective| Shape {
+            collective,
+            count: 32,
+            element_bytes: 8,
+            chunk_bytes: 256,
+            leaders: 2,
+            across: Across::Whole,
+            root: 0,
+        };
+        let names = |collective, rank: usize| {
+            let tables = timetables(&layout, &shape(collective));
+            tables[rank].iter().map(|row| name(row)).filter(|name| !name.is_empty()).collect::<Vec<_>>()
+        };
+        let (bcast, reduce) = (Collective::Bcast, Collective::Reduce);
+        // Of node 0, then of node 1, whose second rank leads the first slice.
+        assert_eq!(names(bcast, 0), ["ib(0.0)", "sb(0.0)", "sb(0.1)"]);
+        assert_eq!(names(bcast, 1), ["sb(0.0)", "sb(0.1)", "ib(0.1)"]);
+        assert_eq!(names(bcast, 2), ["sb(0.0)", "ib(0.1)", "sb(0.1)"]);
+        assert_eq!(names(bcast, 3), ["ib(0.0)", "sb(0.0)", "sb(0.1)"]);
+        assert_eq!(names(reduce, 0), ["sr(0.0)", "ir(0.0)", "sr(0.1)"]);
+        assert_eq!(names(reduce, 1), ["sr(0.0)", "ir(0.1)", "sr(0.1)"]);
+        assert_eq!(names(reduce, 2), ["sr(0.0)", "sr(0.1)", "ir(0.1)"]);
+        assert_eq!(names(reduce, 3), ["sr(0.0)", "irsr(0.1)"]);
     }
 
     #[test]

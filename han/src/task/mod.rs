@@ -5,8 +5,8 @@
 //! across them (`ib`) and one on the nodes (`sb`), or some of these; `ia`, an allreduce across, does the work of `ir` and
 //! `ib`. A task is bound by what it needs alone, so that a chunk that is late delays no other one.
 //!
-//! Where an allreduce has several leaders on a node, each chunk is cut into as many slices, and each slice has tasks of its own:
-//! together they are a reduce-scatter on the nodes, allreduces of all slices across them, and an allgather on the nodes.
+//! Where nodes have several leaders, each chunk is cut into as many slices, and each slice has tasks of its own: an allreduce is
+//! a reduce-scatter on the nodes, allreduces of all slices across them, and an allgather on the nodes.
 //!
 //! The node-aware allreduce of short vectors (`nap`) has no leaders: an allreduce on the nodes (`sa`), then steps in which all
 //! ranks of a node exchange with other nodes, each with another one, and combine on the node what they have received.
@@ -178,8 +178,8 @@ pub struct Shape {
     pub element_bytes: usize,
     /// Bytes of a chunk.
     pub chunk_bytes: usize,
-    /// Leaders of each node: an allreduce's chunk is cut into as many slices, one for each, if it has as many lines. A node
-    /// of fewer ranks has some lead several.
+    /// Leaders of each node: a chunk is cut into as many slices, one for each, if it has as many lines. A node of fewer ranks has
+    /// some lead several. A reduction to a root by several does not keep operands in the order of the ranks.
     pub leaders: usize,
     /// How an allreduce goes across the nodes.
     pub across: Across,

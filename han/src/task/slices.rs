@@ -1,5 +1,5 @@
-//! How a chunk of an allreduce is cut among the leaders of a node: into slices of whole elements and whole lines, as long
-//! as each other up to a line. Each is summed up, taken across the nodes and handed out on a rail of its own, all at once.
+//! How a chunk is cut among the leaders of a node: into slices of whole elements and whole lines, as long as each other up to
+//! a line. Each goes up, across the nodes and down on a rail of its own, all at once.
 
 use std::ops::Range;
 
@@ -22,6 +22,11 @@ pub(super) fn cut(range: Range<usize>, element_bytes: usize, leaders: usize) -> 
         (range.start + lines * in_line).min(range.end)
     };
     (0..slices).map(move |slice| begin(slice)..begin(slice + 1))
+}
+
+/// Elements of the longest slice of a chunk of so many, and of any shorter one.
+pub(super) fn longest(elements: usize, element_bytes: usize, leaders: usize) -> usize {
+    cut(0..elements, element_bytes, leaders).next().map_or(0, |slice| slice.len())
 }
 
 /// Elements that fill a line.

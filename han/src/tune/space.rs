@@ -167,12 +167,12 @@ impl Space {
         }
         let mut both = vec![set(Inter::default(), "nodes_form", "hierarchical")];
         multiply(&mut both, "inter_policy", &POLICIES);
-        if collective == Collective::Allreduce {
+        if collective.reduces() {
             multiply(&mut both, "leaders", &self.leaders());
-            let split: Vec<Inter> = both.iter().map(|family| Inter { splits: true, ..*family }).collect();
-            both.extend(split);
         }
         if collective == Collective::Allreduce {
+            let split: Vec<Inter> = both.iter().map(|family| Inter { splits: true, ..*family }).collect();
+            both.extend(split);
             let node_aware = set(set(Inter::default(), "nodes_form", "hierarchical"), "inter_algorithm", NAP);
             families.push(node_aware);
         }

@@ -119,10 +119,10 @@ pub(super) fn run(context: &Context, plan: &Plan) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Leaders of a node: one, or what is set for an allreduce, but no rank leads twice.
+/// Leaders of a node: one, or what is set, but no rank leads twice.
 fn rails(context: &Context, plan: &Plan, layout: &Layout) -> usize {
     let least = (0..layout.nodes()).map(|node| layout.members(node).len()).min().unwrap_or(1);
-    let set = context.config().inter.leaders.filter(|_| plan.collective == Collective::Allreduce);
+    let set = context.config().inter.leaders.filter(|_| plan.collective != Collective::Barrier);
     set.unwrap_or(1).min(least)
 }
 

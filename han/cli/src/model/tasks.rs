@@ -104,8 +104,7 @@ fn senders(shape: &Shape, nodes: usize, ranks_per_node: usize) -> u32 {
     let senders = match (shape.collective, shape.across) {
         // Each to a node of another group, of which there is one that is its own.
         (Collective::Allreduce, Across::NodeAware) => ranks_per_node.min(nodes).saturating_sub(1).max(1),
-        (Collective::Allreduce, _) => slices::number(chunk, shape.element_bytes, shape.leaders.min(ranks_per_node)),
-        _ => 1,
+        _ => slices::number(chunk, shape.element_bytes, shape.leaders.min(ranks_per_node)),
     };
     u32::try_from(senders).unwrap_or(u32::MAX)
 }

@@ -113,8 +113,16 @@ fn explain_tells_what_nodes_do_in_their_memory() {
     assert!(!explain(&["--set", "nodes_form=flat"]).contains("have no effect"));
 
     // A leader that is not the root receives to memory of the library's own, which peers do not map.
-    let reduce = ["explain", "reduce", "1M", "-n", "6", "--nodes", "2", "--alloc", "shared", "--json"];
-    let reduce = &lines(&output_with(SHARED_CORES, &reduce).unwrap())[0];
+    let reduce = |leaders: &str| {
+        let of =
+            ["explain", "reduce", "1M", "-n", "6", "--nodes", "2", "--alloc", "shared", "--json", "--set", leaders];
+        lines(&output_with(SHARED_CORES, &of).unwrap()).remove(0)
+    };
+    let by_two = reduce("leaders=2");
+    let on_nodes = by_two["in_memory"].as_array().unwrap().iter().map(|task| (&task["nodes"], &task["choice"]));
+    let expected = [(&serde_json::json!([0]), &"solo/slice".into()), (&serde_json::json!([0, 1]), &"sm/slice".into())];
+    assert_eq!(on_nodes.collect::<Vec<_>>(), expected, "so does a leader beside the root: {by_two}");
+    let reduce = &reduce("leaders=1");
     let [of_root, other] = reduce["in_memory"].as_array().unwrap().as_slice() else { panic!("{reduce}") };
     assert_eq!((&of_root["nodes"], &of_root["choice"]), (&serde_json::json!([0]), &"solo/slice".into()));
     assert_eq!((&other["nodes"], &other["choice"]), (&serde_json::json!([1]), &"sm/slice".into()));
