@@ -186,6 +186,17 @@ pub(crate) unsafe fn copy_past_caches(to: *mut u8, from: *const u8, bytes: usize
     unsafe { copy(to, from, bytes) }
 }
 
+/// Reads a byte of each line.
+///
+/// # Safety
+/// `from` is valid for `bytes`, and nobody writes there meanwhile.
+pub(super) unsafe fn read_lines(from: *const u8, bytes: usize) {
+    for at in (0..bytes).step_by(LINE) {
+        // SAFETY: a byte of the caller's; volatile, so that it is read though nobody wants it.
+        let _ = unsafe { from.wrapping_add(at).read_volatile() };
+    }
+}
+
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 

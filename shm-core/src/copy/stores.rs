@@ -4,9 +4,10 @@
 //! Between near caches this costs a few nanoseconds a line, between distant ones (other L3 slices, other
 //! sockets) more than a copy through memory. Which it is follows from no table, because ranks and virtual
 //! cores move: so now and then a copy by ordinary stores is timed, and what it took decides for those that
-//! follow. Measurements are in `docs/copy-in-copy-out.md`.
+//! follow. What memory takes differs between machines by as much, so that is timed before ordinary stores are given up.
+//! Measurements are in `docs/copy-in-copy-out.md`.
 
-use super::cico::{copy, copy_past_caches, copy_to_shared};
+use super::cico::{LINE, copy, copy_past_caches, copy_to_shared, read_lines};
 use crate::sys::clock;
 
 /// Shorter payloads always go by ordinary stores.
@@ -16,9 +17,15 @@ const LOOK_EVERY: u32 = 32;
 /// Copies past the caches between two trials of ordinary stores, at first; doubled with each that fails.
 const FIRST_PAUSE: u32 = 32;
 const LAST_PAUSE: u32 = 1024;
-/// What a copy may take beside its lines, and for each line, before copies past the caches are better.
-const START_NS: u64 = 150;
-const LINE_NS: f64 = 12.0;
+/// What a copy takes beside its lines, and what one through memory does.
+const START_NS: f64 = 100.0;
+const MEMORY_START_NS: f64 = 400.0;
+/// Nanoseconds a line that ordinary stores may take on any machine, and those that are too many on any.
+const LINE_NS: (f64, f64) = (7.5, 12.0);
+/// Between these they may take so many times as long as memory, because a reader, too, pays for what lies there.
+const TIMES_MEMORY: f64 = 2.0;
+/// Timed copies for which a time of memory holds.
+const MEMORY_HOLDS: u32 = 64;
 /// Copies in a row that it takes to change: a slow one may have been interrupted, and of a fast one the lines may have
 /// been read on this very core.
 const IN_A_ROW: u32 = 2;
@@ -38,8 +45,10 @@ pub(crate) fn in_words(past_caches: Option<bool>, bytes: usize) -> (&'static str
         Some(true) => ("non-temporal", "past_caches=1 was set".to_owned(), "past_caches"),
         Some(false) => ("ordinary", "past_caches=0 was set".to_owned(), "past_caches"),
         None => {
-            let limit = format!("{IN_A_ROW} in a row take more than {START_NS} ns and {LINE_NS} ns a cache line");
-            let why = format!("timed now and then; non-temporal for a while when {limit}");
+            let (least, most) = LINE_NS;
+            let limit = format!("{TIMES_MEMORY} times as long as through memory, {least} to {most} ns a cache line");
+            let why =
+                format!("timed now and then; non-temporal for a while when {IN_A_ROW} in a row take more than {limit}");
             ("ordinary or non-temporal", why, "past_caches")
         }
     }
@@ -56,13 +65,27 @@ pub(crate) struct Stores {
     pause: u32,
     /// Timed copies in a row that were for the other kind of stores.
     against: u32,
+    /// What ordinary stores may take a line, as memory was last timed; until so many copies have been timed.
+    limit_ns: f64,
+    holds: u32,
+    /// The next copy that is timed goes through memory.
+    asks_memory: bool,
 }
 
 impl Stores {
     /// `past_caches`: what a setting has decided, if it did.
     pub(crate) fn new(past_caches: Option<bool>) -> Self {
         let (fixed, past_caches) = (past_caches.is_some(), past_caches.unwrap_or(false));
-        Self { past_caches, fixed, until_look: LOOK_EVERY, pause: FIRST_PAUSE, against: 0 }
+        Self {
+            past_caches,
+            fixed,
+            until_look: LOOK_EVERY,
+            pause: FIRST_PAUSE,
+            against: 0,
+            limit_ns: LINE_NS.0,
+            holds: 0,
+            asks_memory: false,
+        }
     }
 
     /// True while payloads go past the caches.
@@ -107,19 +130,42 @@ impl Stores {
     #[allow(unsafe_code)] // passes its caller's promise on
     unsafe fn copy_timed(&mut self, to: *mut u8, from: *const u8, bytes: usize) {
         let start_ns = clock::now_ns();
+        let since = |start_ns: u64| {
+            // No pair: the stores have reached the cache, or memory, only behind a full fence.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+            clock::now_ns().saturating_sub(start_ns)
+        };
+        if std::mem::take(&mut self.asks_memory) {
+            // SAFETY: the caller's promise.
+            unsafe { copy_past_caches(to, from, bytes) };
+            let written_ns = since(start_ns);
+            let start_ns = clock::now_ns();
+            // SAFETY: what was just written, which nobody else writes to.
+            unsafe { read_lines(to, bytes) };
+            return self.note_memory(bytes, written_ns.max(since(start_ns)));
+        }
         // Requests in advance would overlap the lines' ways, and hide how long these are.
         // SAFETY: the caller's promise.
         unsafe { copy(to, from, bytes) };
-        // No pair: the stores have reached the cache only behind a full fence.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.judge(bytes, clock::now_ns().saturating_sub(start_ns));
+        self.judge(bytes, since(start_ns));
+    }
+
+    /// Memory took so long to write to, or to read from again.
+    fn note_memory(&mut self, bytes: usize, took_ns: u64) {
+        let (least, most) = LINE_NS;
+        self.limit_ns = (TIMES_MEMORY * line_ns(bytes, took_ns, MEMORY_START_NS)).clamp(least, most);
+        (self.holds, self.until_look) = (MEMORY_HOLDS, 0);
     }
 
     /// Draws the conclusion from a copy by ordinary stores that took `took_ns`.
     fn judge(&mut self, bytes: usize, took_ns: u64) {
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small
-        let allowed_ns = START_NS + (bytes as f64 / 64.0 * LINE_NS) as u64;
-        let is_slow = took_ns > allowed_ns;
+        let line_ns = line_ns(bytes, took_ns, START_NS);
+        self.holds = self.holds.saturating_sub(1);
+        if !self.past_caches && line_ns > LINE_NS.0 && self.holds == 0 {
+            (self.asks_memory, self.until_look) = (true, 0);
+            return;
+        }
+        let is_slow = line_ns > self.limit_ns;
         if is_slow != self.past_caches {
             self.against += 1;
             self.until_look = 0;
@@ -135,27 +181,68 @@ impl Stores {
     }
 }
 
+/// Nanoseconds a line.
+#[allow(clippy::cast_precision_loss)] // small
+fn line_ns(bytes: usize, took_ns: u64, start_ns: f64) -> f64 {
+    (took_ns as f64 - start_ns).max(0.0) / (bytes as f64 / LINE as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const BYTES: usize = 16 * 1024;
     const NEAR_NS: u64 = 400;
-    const FAR_NS: u64 = 7_000;
+    /// On a machine with quick memory, and with slow memory.
+    const FAR_NS: u64 = 2_400;
+    const FARTHER_NS: u64 = 7_000;
+    const QUICK_NS: u64 = 800;
+    const SLOW_NS: u64 = 2_000;
+
+    /// Times of ordinary stores, of which the first is followed by one of memory.
+    fn judged(memory_ns: u64, ordinary: &[u64]) -> Stores {
+        let mut stores = Stores::new(None);
+        for &took_ns in ordinary {
+            stores.judge(BYTES, took_ns);
+            if std::mem::take(&mut stores.asks_memory) {
+                stores.note_memory(BYTES, memory_ns);
+                stores.judge(BYTES, took_ns);
+            }
+        }
+        stores
+    }
 
     #[test]
     fn one_slow_copy_changes_nothing_two_do() {
-        let mut stores = Stores::new(None);
-        stores.judge(BYTES, FAR_NS);
+        let stores = judged(QUICK_NS, &[FAR_NS]);
         assert!(!stores.past_caches);
         assert_eq!(stores.until_look, 0, "the next copy is timed as well");
+        assert!(judged(QUICK_NS, &[FAR_NS; 2]).past_caches);
+        assert!(!judged(QUICK_NS, &[NEAR_NS; 9]).past_caches);
+    }
+
+    #[test]
+    fn memory_is_timed_before_ordinary_stores_are_given_up() {
+        let mut stores = Stores::new(None);
+        stores.judge(BYTES, NEAR_NS);
+        assert!(!stores.asks_memory);
         stores.judge(BYTES, FAR_NS);
-        assert!(stores.past_caches);
+        assert!(stores.asks_memory && stores.until_look == 0);
+        // Where memory is slow, too, it takes more.
+        assert!(!judged(SLOW_NS, &[FAR_NS; 9]).past_caches);
+        assert!(judged(SLOW_NS, &[FARTHER_NS; 2]).past_caches);
+        // What it takes holds for some time.
+        let timed = |copies| {
+            let mut stores = judged(SLOW_NS, &vec![FAR_NS; copies]);
+            stores.judge(BYTES, FAR_NS);
+            stores.asks_memory
+        };
+        assert_eq!([1, MEMORY_HOLDS as usize - 2, MEMORY_HOLDS as usize - 1].map(timed), [false, false, true]);
     }
 
     #[test]
     fn trials_become_rarer_while_they_fail_and_two_that_succeed_end_it() {
-        let mut stores = Stores::new(None);
+        let mut stores = judged(QUICK_NS, &[FAR_NS]);
         let mut pauses = Vec::new();
         for _ in 0..12 {
             stores.judge(BYTES, FAR_NS);
