@@ -19,8 +19,27 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
         return unsafe { copy_piece::<8>(to, from, &mut 0) };
     }
     // SAFETY: the caller's promise.
-    unsafe { copy_asking::<0>(to, from, bytes) };
+    unsafe { copy_asking::<0, 0>(to, from, bytes) };
 }
+
+/// As [`copy`], from lines that other cores' caches or memory may hold: of a long copy they are asked for in advance.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline]
+pub(crate) unsafe fn copy_from_shared(to: *mut u8, from: *const u8, bytes: usize) {
+    if bytes < LEAST_READ_AHEAD {
+        // SAFETY: the caller's promise.
+        return unsafe { copy(to, from, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_asking::<READ_AHEAD, 0>(to, from, bytes) };
+}
+
+/// Shorter copies are quicker without, on some machines (`docs/copy-in-copy-out.md`, decision 6).
+const LEAST_READ_AHEAD: usize = 8 << 10;
+/// So many bytes before they are read lines are asked for.
+const READ_AHEAD: usize = 2 << 10;
 
 /// As [`copy`], to lines that other cores' caches may hold: they are asked for in advance. Stores drain in order, so that
 /// each would have to wait until its line has been taken from them.
@@ -30,19 +49,20 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
 #[inline]
 pub(crate) unsafe fn copy_to_shared(to: *mut u8, from: *const u8, bytes: usize) {
     // SAFETY: the caller's promise.
-    unsafe { copy_asking::<{ 16 * LINE }>(to, from, bytes) };
+    unsafe { copy_asking::<0, { 16 * LINE }>(to, from, bytes) };
 }
 
-/// As [`copy`], if long enough with requests for the lines that lie so many bytes `AHEAD` of what is written, if any.
+/// As [`copy`], if long enough with requests for the lines that lie so many bytes ahead of what is read, `READ`, and of what is
+/// written, `WRITTEN`, if any.
 ///
 /// # Safety
 /// As for [`copy`].
 #[inline]
-unsafe fn copy_asking<const AHEAD: usize>(to: *mut u8, from: *const u8, bytes: usize) {
+unsafe fn copy_asking<const READ: usize, const WRITTEN: usize>(to: *mut u8, from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= LEAST_VECTORED && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: AVX2 is there; the rest is the caller's promise.
-        return unsafe { copy_avx2::<AHEAD>(to, from, bytes) };
+        return unsafe { copy_avx2::<READ, WRITTEN>(to, from, bytes) };
     }
     // SAFETY: the caller's promise.
     unsafe { to.copy_from_nonoverlapping(from, bytes) };
@@ -124,7 +144,7 @@ const LEAST_VECTORED: usize = 512;
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[allow(clippy::cast_ptr_alignment)] // unaligned loads and stores
-unsafe fn copy_avx2<const AHEAD: usize>(to: *mut u8, from: *const u8, bytes: usize) {
+unsafe fn copy_avx2<const READ: usize, const WRITTEN: usize>(to: *mut u8, from: *const u8, bytes: usize) {
     use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
     /// Bytes of one round: four registers.
     const ROUND: usize = 4 * size_of::<__m256i>();
@@ -132,9 +152,13 @@ unsafe fn copy_avx2<const AHEAD: usize>(to: *mut u8, from: *const u8, bytes: usi
     let whole = bytes - bytes % ROUND;
     let mut at = 0;
     while at < whole {
-        if AHEAD > 0 && at + AHEAD < bytes {
-            prefetch_for_write(to.wrapping_add(at + AHEAD));
-            prefetch_for_write(to.wrapping_add(at + AHEAD + LINE));
+        if READ > 0 && at + READ < bytes {
+            prefetch_for_read(from.wrapping_add(at + READ));
+            prefetch_for_read(from.wrapping_add(at + READ + LINE));
+        }
+        if WRITTEN > 0 && at + WRITTEN < bytes {
+            prefetch_for_write(to.wrapping_add(at + WRITTEN));
+            prefetch_for_write(to.wrapping_add(at + WRITTEN + LINE));
         }
         let source = from.wrapping_add(at).cast::<__m256i>();
         let target = to.wrapping_add(at).cast::<__m256i>();

@@ -9,7 +9,7 @@ use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::{Form, PIECE_BYTES, copy_of};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::copy;
+use crate::copy::cico::{copy, copy_from_shared};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use crate::sync::Wakers;
@@ -117,7 +117,7 @@ impl<'a> Pipelined<'a> {
         let bytes = (self.call.bytes() - self.copied_bytes).min(PIECE_BYTES);
         // In the call's buffer.
         let to = self.call.recv.wrapping_add(self.copied_bytes);
-        let copy_out = copy_of(ring, self.call.bytes(), copy);
+        let copy_out = copy_of(ring, self.call.bytes(), copy_from_shared);
         let at_work = ring.reach_out()?;
         match from {
             // SAFETY: the root has as many bytes there (same signature) and keeps them until this rank has
@@ -174,7 +174,7 @@ impl Progress for Pipelined<'_> {
                 }
                 // In the call's buffer, as above.
                 let to = self.call.recv.wrapping_add(offset);
-                let copy_out = copy_of(ring, self.call.bytes(), copy);
+                let copy_out = copy_of(ring, self.call.bytes(), copy_from_shared);
                 // SAFETY: published, and kept until this rank has consumed the span.
                 unsafe { copy_out(to, ring.cells(self.call.root, span), bytes) };
             }
