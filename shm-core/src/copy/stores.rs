@@ -46,9 +46,9 @@ pub(crate) fn in_words(past_caches: Option<bool>, bytes: usize) -> (&'static str
         Some(false) => ("ordinary", "past_caches=0 was set".to_owned(), "past_caches"),
         None => {
             let (least, most) = LINE_NS;
-            let limit = format!("{TIMES_MEMORY} times as long as through memory, {least} to {most} ns a cache line");
-            let why =
-                format!("timed now and then; non-temporal for a while when {IN_A_ROW} in a row take more than {limit}");
+            let line_ns = format!("{TIMES_MEMORY} times what memory takes, {least} to {most} ns a cache line");
+            let limit = format!("{IN_A_ROW} in a row take more than {line_ns}");
+            let why = format!("timed now and then; non-temporal for a while when {limit}");
             ("ordinary or non-temporal", why, "past_caches")
         }
     }
