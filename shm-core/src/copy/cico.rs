@@ -60,9 +60,16 @@ pub(crate) unsafe fn copy_to_shared(to: *mut u8, from: *const u8, bytes: usize) 
 #[inline]
 unsafe fn copy_asking<const READ: usize, const WRITTEN: usize>(to: *mut u8, from: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    if bytes >= LEAST_VECTORED && std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: AVX2 is there; the rest is the caller's promise.
-        return unsafe { copy_avx2::<READ, WRITTEN>(to, from, bytes) };
+    if bytes >= LEAST_VECTORED {
+        // Whole lines at a time, but where they are asked for as they are read (`docs/copy-in-copy-out.md`, decision 8).
+        if READ == 0 && has_avx512() {
+            // SAFETY: AVX-512 is there; the rest is the caller's promise.
+            return unsafe { copy_avx512::<READ, WRITTEN>(to, from, bytes) };
+        }
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: AVX2 is there; the rest is the caller's promise.
+            return unsafe { copy_avx2::<READ, WRITTEN>(to, from, bytes) };
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { to.copy_from_nonoverlapping(from, bytes) };
@@ -139,51 +146,68 @@ unsafe fn copy_piece<const N: usize>(to: *mut u8, from: *const u8, at: &mut usiz
 #[cfg(target_arch = "x86_64")]
 const LEAST_VECTORED: usize = 512;
 
-/// # Safety
-/// As for [`copy`].
+/// True where registers of 64 bytes cost nothing beside their use: before AVX-512 VBMI2 (Ice Lake, Zen 4) cores slowed down.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-#[allow(clippy::cast_ptr_alignment)] // unaligned loads and stores
-unsafe fn copy_avx2<const READ: usize, const WRITTEN: usize>(to: *mut u8, from: *const u8, bytes: usize) {
-    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
-    /// Bytes of one round: four registers.
-    const ROUND: usize = 4 * size_of::<__m256i>();
-
-    let whole = bytes - bytes % ROUND;
-    let mut at = 0;
-    while at < whole {
-        if READ > 0 && at + READ < bytes {
-            prefetch_for_read(from.wrapping_add(at + READ));
-            prefetch_for_read(from.wrapping_add(at + READ + LINE));
-        }
-        if WRITTEN > 0 && at + WRITTEN < bytes {
-            prefetch_for_write(to.wrapping_add(at + WRITTEN));
-            prefetch_for_write(to.wrapping_add(at + WRITTEN + LINE));
-        }
-        let source = from.wrapping_add(at).cast::<__m256i>();
-        let target = to.wrapping_add(at).cast::<__m256i>();
-        // SAFETY: a whole round lies within `bytes`; loads of any alignment.
-        let a = unsafe { _mm256_loadu_si256(source) };
-        // SAFETY: the same.
-        let b = unsafe { _mm256_loadu_si256(source.wrapping_add(1)) };
-        // SAFETY: the same.
-        let c = unsafe { _mm256_loadu_si256(source.wrapping_add(2)) };
-        // SAFETY: the same.
-        let d = unsafe { _mm256_loadu_si256(source.wrapping_add(3)) };
-        // SAFETY: a whole round lies within `bytes`; stores of any alignment.
-        unsafe { _mm256_storeu_si256(target, a) };
-        // SAFETY: the same.
-        unsafe { _mm256_storeu_si256(target.wrapping_add(1), b) };
-        // SAFETY: the same.
-        unsafe { _mm256_storeu_si256(target.wrapping_add(2), c) };
-        // SAFETY: the same.
-        unsafe { _mm256_storeu_si256(target.wrapping_add(3), d) };
-        at += ROUND;
-    }
-    let rest = bytes - whole;
-    // SAFETY: the rest of both, after `whole` bytes.
-    unsafe { to.wrapping_add(whole).copy_from_nonoverlapping(from.wrapping_add(whole), rest) };
+#[inline]
+fn has_avx512() -> bool {
+    std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512vbmi2")
 }
+
+/// A copy by four registers of `$register` a round.
+#[cfg(target_arch = "x86_64")]
+macro_rules! vectored {
+    ($name:ident, $feature:literal, $register:ident, $load:ident, $store:ident) => {
+        /// # Safety
+        /// As for [`copy`].
+        #[target_feature(enable = $feature)]
+        #[allow(clippy::cast_ptr_alignment)] // unaligned loads and stores
+        unsafe fn $name<const READ: usize, const WRITTEN: usize>(to: *mut u8, from: *const u8, bytes: usize) {
+            use std::arch::x86_64::{$load, $register, $store};
+            /// Bytes of one round.
+            const ROUND: usize = 4 * size_of::<$register>();
+
+            let whole = bytes - bytes % ROUND;
+            let mut at = 0;
+            while at < whole {
+                for line in (at..at + ROUND).step_by(LINE) {
+                    if READ > 0 && at + READ < bytes {
+                        prefetch_for_read(from.wrapping_add(line + READ));
+                    }
+                    if WRITTEN > 0 && at + WRITTEN < bytes {
+                        prefetch_for_write(to.wrapping_add(line + WRITTEN));
+                    }
+                }
+                let source = from.wrapping_add(at).cast::<$register>();
+                let target = to.wrapping_add(at).cast::<$register>();
+                // SAFETY: a whole round lies within `bytes`; loads of any alignment.
+                let a = unsafe { $load(source) };
+                // SAFETY: the same.
+                let b = unsafe { $load(source.wrapping_add(1)) };
+                // SAFETY: the same.
+                let c = unsafe { $load(source.wrapping_add(2)) };
+                // SAFETY: the same.
+                let d = unsafe { $load(source.wrapping_add(3)) };
+                // SAFETY: a whole round lies within `bytes`; stores of any alignment.
+                unsafe { $store(target, a) };
+                // SAFETY: the same.
+                unsafe { $store(target.wrapping_add(1), b) };
+                // SAFETY: the same.
+                unsafe { $store(target.wrapping_add(2), c) };
+                // SAFETY: the same.
+                unsafe { $store(target.wrapping_add(3), d) };
+                at += ROUND;
+            }
+            let rest = bytes - whole;
+            // SAFETY: the rest of both, after `whole` bytes.
+            unsafe { to.wrapping_add(whole).copy_from_nonoverlapping(from.wrapping_add(whole), rest) };
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+vectored!(copy_avx2, "avx2", __m256i, _mm256_loadu_si256, _mm256_storeu_si256);
+#[cfg(target_arch = "x86_64")]
+vectored!(copy_avx512, "avx512f", __m512i, _mm512_loadu_si512, _mm512_storeu_si512);
 
 /// As [`copy`], with stores that go to memory past this core's caches, where the machine has them.
 ///
