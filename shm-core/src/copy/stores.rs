@@ -4,7 +4,7 @@
 //! Between near caches this costs a few nanoseconds a line, between distant ones (other L3 slices, other
 //! sockets) more than a copy through memory. Which it is follows from no table, because ranks and virtual
 //! cores move: so now and then a copy by ordinary stores is timed, and what it took decides for those that
-//! follow. What memory takes differs between machines by as much, so that is timed before ordinary stores are given up.
+//! follow. Where they are quick, lines are not asked for in advance either. What memory takes differs between machines by as much, so that is timed before ordinary stores are given up.
 //! Measurements are in `docs/copy-in-copy-out.md`.
 
 use super::cico::{LINE, copy, copy_past_caches, copy_to_shared, read_lines};
@@ -24,6 +24,10 @@ const MEMORY_START_NS: f64 = 400.0;
 const LINE_NS: (f64, f64) = (7.5, 12.0);
 /// Between these they may take so many times as long as memory, because a reader, too, pays for what lies there.
 const TIMES_MEMORY: f64 = 2.0;
+/// Lines are asked for in advance where ordinary stores take more than so many nanoseconds each, beside those of the copy: else
+/// the requests take as long.
+const UNASKED_LINE_NS: f64 = 2.5;
+const UNASKED_START_NS: f64 = 50.0;
 /// Timed copies for which a time of memory holds.
 const MEMORY_HOLDS: u32 = 64;
 /// Copies in a row that it takes to change: a slow one may have been interrupted, and of a fast one the lines may have
@@ -58,6 +62,8 @@ pub(crate) fn in_words(past_caches: Option<bool>, bytes: usize) -> (&'static str
 #[derive(Debug)]
 pub(crate) struct Stores {
     past_caches: bool,
+    /// Ordinary stores are slow enough for their lines to be asked for.
+    ask_ahead: bool,
     /// A setting has decided; nothing is timed.
     fixed: bool,
     /// Copies until the next is timed.
@@ -78,6 +84,7 @@ impl Stores {
         let (fixed, past_caches) = (past_caches.is_some(), past_caches.unwrap_or(false));
         Self {
             past_caches,
+            ask_ahead: true,
             fixed,
             until_look: LOOK_EVERY,
             pause: FIRST_PAUSE,
@@ -88,9 +95,10 @@ impl Stores {
         }
     }
 
-    /// True while payloads go past the caches.
-    pub(crate) fn go_past_caches(&self) -> bool {
-        self.past_caches
+    /// True if the lines of the next copy are worth asking for. Not while payloads go past the caches, nor if it is to be timed.
+    #[inline]
+    pub(crate) fn ask_ahead(&self) -> bool {
+        self.ask_ahead && !self.past_caches && !self.look_is_due()
     }
 
     /// True if the next copy had better be timed, for which its lines must not be asked for.
@@ -118,9 +126,12 @@ impl Stores {
         if self.past_caches {
             // SAFETY: the caller's promise.
             unsafe { copy_past_caches(to, from, bytes) }
-        } else {
+        } else if self.ask_ahead {
             // SAFETY: the caller's promise.
             unsafe { copy_to_shared(to, from, bytes) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { copy(to, from, bytes) }
         }
     }
 
@@ -159,6 +170,7 @@ impl Stores {
 
     /// Draws the conclusion from a copy by ordinary stores that took `took_ns`.
     fn judge(&mut self, bytes: usize, took_ns: u64) {
+        self.ask_ahead = line_ns(bytes, took_ns, UNASKED_START_NS) > UNASKED_LINE_NS;
         let line_ns = line_ns(bytes, took_ns, START_NS);
         self.holds = self.holds.saturating_sub(1);
         if !self.past_caches && line_ns > LINE_NS.0 && self.holds == 0 {
@@ -210,6 +222,19 @@ mod tests {
             }
         }
         stores
+    }
+
+    #[test]
+    fn lines_are_asked_for_while_ordinary_stores_are_not_quick() {
+        let mut stores = Stores::new(None);
+        stores.until_look = LOOK_EVERY;
+        assert!(stores.ask_ahead(), "until one has been timed");
+        for (took_ns, ask_ahead) in [(NEAR_NS, false), (FAR_NS / 2, true), (NEAR_NS, false)] {
+            stores.judge(BYTES, took_ns);
+            assert_eq!(stores.ask_ahead(), ask_ahead, "{took_ns} ns");
+        }
+        stores.until_look = 0;
+        assert!(!stores.ask_ahead(), "not before the next is timed");
     }
 
     #[test]

@@ -173,9 +173,9 @@ impl Cells {
     }
 
     /// Asks for `rank`'s cells of the next `bytes`, its own, of which each `chunk_bytes` have a span, so that they are this core's
-    /// when it comes to write there. Not while payloads go past the caches, nor if the next copy is to be timed.
+    /// when it comes to write there, if they are worth it.
     pub(super) fn ask_for_next(&mut self, rank: usize, bytes: usize, chunk_bytes: usize) {
-        if self.stores.go_past_caches() || self.stores.look_is_due() {
+        if !self.stores.ask_ahead() {
             return;
         }
         #[allow(clippy::cast_possible_truncation)] // less than the ring's cells
