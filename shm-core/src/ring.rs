@@ -277,6 +277,11 @@ impl Ring {
         self.cells.lengthen();
     }
 
+    /// The next payload that this rank puts into cells is timed: what stores it had better use is to be known soon.
+    pub(crate) fn time_stores(&mut self) {
+        self.cells.time_stores();
+    }
+
     /// Cells that an operation has used so far, the same on all ranks.
     pub(crate) fn cells_used(&self) -> usize {
         self.cells.used()

@@ -21,7 +21,7 @@ const LAST_PAUSE: u32 = 1024;
 const START_NS: f64 = 100.0;
 const MEMORY_START_NS: f64 = 400.0;
 /// Nanoseconds a line that ordinary stores may take on any machine, and those that are too many on any.
-const LINE_NS: (f64, f64) = (7.5, 12.0);
+const LINE_NS: (f64, f64) = (4.5, 12.0);
 /// Between these they may take so many times as long as memory, because a reader, too, pays for what lies there.
 const TIMES_MEMORY: f64 = 2.0;
 /// Lines are asked for in advance where ordinary stores take more than so many nanoseconds each, beside those of the copy: else
@@ -99,6 +99,11 @@ impl Stores {
     #[inline]
     pub(crate) fn ask_ahead(&self) -> bool {
         self.ask_ahead && !self.past_caches && !self.look_is_due()
+    }
+
+    /// The next copy had better be timed.
+    pub(crate) fn look_now(&mut self) {
+        self.until_look = 0;
     }
 
     /// True if the next copy had better be timed, for which its lines must not be asked for.

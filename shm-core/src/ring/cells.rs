@@ -147,6 +147,11 @@ impl Cells {
         }
     }
 
+    /// The next copy is timed, if it can be.
+    pub(super) fn time_stores(&mut self) {
+        self.stores.look_now();
+    }
+
     /// Doubles the ring, whose new cells nobody has used.
     ///
     /// Places are counted anew, such that each span keeps its cells, and those of the lap before this one lie a whole

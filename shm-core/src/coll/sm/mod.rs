@@ -164,8 +164,11 @@ impl<'a> Operation<'a> {
         match ring.trials().turn(call.collective, call.bytes()) {
             Turn::Goes(way) => Self::in_way(ring, call, way, stays),
             Turn::Timed(way, kind) => {
-                if ring.trials().begins_again(kind) {
-                    ring.lengthen();
+                if let Some(again) = ring.trials().begins(kind) {
+                    ring.time_stores();
+                    if again {
+                        ring.lengthen();
+                    }
                 }
                 let came_ns = clock::now_ns();
                 let (bytes, cells_used, cell_pages) = (call.bytes(), ring.cells_used(), ring.cell_pages());

@@ -209,11 +209,11 @@ impl Trials {
         }
     }
 
-    /// True if the next operation is the first of a trial of `kind`, and the last trial has told something. What goes otherwise
+    /// If the next operation is the first of a trial of `kind`, whether the last trial has told something. What goes otherwise
     /// then had better find a longer ring of cells: it grows with use, and shows what it can only when it is long.
-    pub(crate) fn begins_again(&self, kind: Kind) -> bool {
+    pub(crate) fn begins(&self, kind: Kind) -> Option<bool> {
         let trial = &self.0[kind.0];
-        trial.timed == 0 && trial.gone == 0 && trial.has_told
+        (trial.timed == 0 && trial.gone == 0).then_some(trial.has_told)
     }
 
     /// An operation of a trial on `bytes` was completed. `warm`: it has used no cells for the first time.

@@ -137,7 +137,7 @@ fn operations_in_which_a_rank_has_taken_pages_do_not_count() {
     let mut trials = Trials::new(|_, _| false);
     let kind = Kind::of(Bcast, BYTES);
     trials.judge(kind, Times::Cold);
-    assert!(!trials.prefers_joint(Bcast, BYTES) && !trials.begins_again(kind));
+    assert!(!trials.prefers_joint(Bcast, BYTES) && trials.begins(kind) != Some(true));
     let soon = (0..=FIRST_PAUSE).map(|_| trials.turn(Bcast, BYTES)).last();
     assert_eq!(soon, Some(Turn::Timed(Way::Otherwise, kind)));
 }
