@@ -89,8 +89,34 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: *const u8, bytes: usize) {
         // SAFETY: the caller's promise.
         return unsafe { copy(to, from, bytes) };
     }
+    #[cfg(target_arch = "x86_64")]
+    if bytes >= 2 * LINE && to.addr().is_multiple_of(LINE) && has_avx512() {
+        // SAFETY: AVX-512 is there; the rest is the caller's promise.
+        let lines = unsafe { copy_lines(to, from, bytes) };
+        // SAFETY: what is left of it.
+        return unsafe { copy_in_pieces(to.wrapping_add(lines), from.wrapping_add(lines), bytes - lines) };
+    }
     // SAFETY: the caller's promise.
     unsafe { copy_in_pieces(to, from, bytes) };
+}
+
+/// Copies the whole lines at the beginning, a store each, and tells how many bytes that were.
+///
+/// # Safety
+/// As for [`copy`]; `to` begins a line.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[allow(clippy::cast_ptr_alignment)] // unaligned loads
+unsafe fn copy_lines(to: *mut u8, from: *const u8, bytes: usize) -> usize {
+    use std::arch::x86_64::{_mm512_loadu_si512, _mm512_storeu_si512};
+    let lines = bytes - bytes % LINE;
+    for at in (0..lines).step_by(LINE) {
+        // SAFETY: a line lies within `bytes`; a load of any alignment.
+        let line = unsafe { _mm512_loadu_si512(from.wrapping_add(at).cast()) };
+        // SAFETY: the same, for a store.
+        unsafe { _mm512_storeu_si512(to.wrapping_add(at).cast(), line) };
+    }
+    lines
 }
 
 /// From here on payloads are copied in rounds whose last stores are few beside the others.
@@ -329,6 +355,8 @@ mod tests {
                 };
                 for way in ways {
                     let mut target = vec![255u8; 5200];
+                    // So far from the beginning of a line.
+                    let to = target.as_ptr().align_offset(LINE) + to;
                     // SAFETY: both vectors have room for the offset and `bytes`.
                     unsafe { way(target.as_mut_ptr().wrapping_add(to), source.as_ptr().wrapping_add(from), bytes) };
                     assert_eq!(target[to..to + bytes], source[from..from + bytes], "{bytes} bytes {from} to {to}");
