@@ -17,7 +17,7 @@ pub(crate) const MOST_CHUNK_BYTES: usize = 64 * KIB;
 /// Parts of a bcast that leaders hand on: the more there are, the earlier the last ranks begin.
 pub(crate) const RELAYED_PARTS: usize = 16;
 /// From so many bytes on a bcast that would be a single chunk goes in two, where ranks have a core each.
-pub(crate) const LEAST_HALVED_BYTES: usize = 8 * KIB;
+pub(crate) const LEAST_HALVED_BYTES: usize = 12 * KIB;
 
 /// Shorter reductions than the table says go by slices from so many ranks on, if these have a core each, from so many bytes of all
 /// ranks together on, and if there is a line of the vector for each: in an allreduce everybody would read as many, in a
