@@ -95,10 +95,11 @@ impl Stores {
         }
     }
 
-    /// True if the lines of the next copy are worth asking for. Not while payloads go past the caches, nor if it is to be timed.
+    /// True if the lines of the next copy are worth asking for, by a rank that may be `idle`: where nobody waits for it, requests cost
+    /// nothing. Not while payloads go past the caches, nor if it is to be timed.
     #[inline]
-    pub(crate) fn ask_ahead(&self) -> bool {
-        self.ask_ahead && !self.past_caches && !self.look_is_due()
+    pub(crate) fn ask_ahead(&self, idle: bool) -> bool {
+        (self.ask_ahead || idle) && !self.past_caches && !self.look_is_due()
     }
 
     /// The next copy had better be timed.
@@ -233,13 +234,14 @@ mod tests {
     fn lines_are_asked_for_while_ordinary_stores_are_not_quick() {
         let mut stores = Stores::new(None);
         stores.until_look = LOOK_EVERY;
-        assert!(stores.ask_ahead(), "until one has been timed");
+        assert!(stores.ask_ahead(false), "until one has been timed");
         for (took_ns, ask_ahead) in [(NEAR_NS, false), (FAR_NS / 2, true), (NEAR_NS, false)] {
             stores.judge(BYTES, took_ns);
-            assert_eq!(stores.ask_ahead(), ask_ahead, "{took_ns} ns");
+            assert_eq!(stores.ask_ahead(false), ask_ahead, "{took_ns} ns");
+            assert!(stores.ask_ahead(true));
         }
         stores.until_look = 0;
-        assert!(!stores.ask_ahead(), "not before the next is timed");
+        assert!(!stores.ask_ahead(true), "not before the next is timed");
     }
 
     #[test]

@@ -178,9 +178,9 @@ impl Cells {
     }
 
     /// Asks for `rank`'s cells of the next `bytes`, its own, of which each `chunk_bytes` have a span, so that they are this core's
-    /// when it comes to write there, if they are worth it.
-    pub(super) fn ask_for_next(&mut self, rank: usize, bytes: usize, chunk_bytes: usize) {
-        if !self.stores.ask_ahead() {
+    /// when it comes to write there, if they are worth it (see [`Stores::ask_ahead`]).
+    pub(super) fn ask_for_next(&mut self, rank: usize, bytes: usize, chunk_bytes: usize, idle: bool) {
+        if !self.stores.ask_ahead(idle) {
             return;
         }
         #[allow(clippy::cast_possible_truncation)] // less than the ring's cells
@@ -325,7 +325,7 @@ mod tests {
             for step in 0..200 {
                 cells.take(step, chunk, step.saturating_sub(SLOTS));
             }
-            cells.ask_for_next(0, bytes, chunk);
+            cells.ask_for_next(0, bytes, chunk, false);
             let asked = cells.asked.clone();
             let mut begins = Vec::new();
             for at in 0..bytes.div_ceil(chunk) {
@@ -373,7 +373,7 @@ mod tests {
             unsafe { cells.put(0, span, 0, payload.as_ptr(), payload.len()) };
             let is_due = cells.stores.look_is_due();
             let asked = cells.asked.clone();
-            cells.ask_for_next(0, payload.len(), payload.len());
+            cells.ask_for_next(0, payload.len(), payload.len(), false);
             assert!(!is_due || cells.asked == asked, "step {step}");
             due_in_a_row = if is_due { due_in_a_row + 1 } else { 0 };
             looks += usize::from(due_in_a_row == 1);

@@ -188,22 +188,23 @@ impl Ring {
 
     /// Asks for the place of a next payload as long as this one, in steps of `chunk_bytes`, if it does not stand beside the flag,
     /// so that its lines are this core's own when it comes. Not for the flag: a peer that polls it already would lose it twice.
+    /// `idle`: nobody waits for what this rank does next.
     #[inline]
-    pub(crate) fn expect_another(&mut self, bytes: usize, chunk_bytes: usize) {
+    pub(crate) fn expect_another(&mut self, bytes: usize, chunk_bytes: usize, idle: bool) {
         if !self.is_beside(bytes) {
-            self.ask_for_next(bytes, chunk_bytes);
+            self.ask_for_next(bytes, chunk_bytes, idle);
         }
     }
 
     #[inline(never)]
-    fn ask_for_next(&mut self, bytes: usize, chunk_bytes: usize) {
+    fn ask_for_next(&mut self, bytes: usize, chunk_bytes: usize, idle: bool) {
         if bytes <= self.annexes.bytes() {
             let next = self.annexes.at(self.rank, self.step);
             for line in 0..bytes.div_ceil(LINE).min(EXPECTED_LINES) {
                 prefetch_for_write(next.wrapping_add(line * LINE));
             }
         } else if bytes <= if self.terms.own_cores { LONGEST_EXPECTED } else { LONGEST_EXPECTED_SHARED } {
-            self.cells.ask_for_next(self.rank, bytes, chunk_bytes);
+            self.cells.ask_for_next(self.rank, bytes, chunk_bytes, idle);
         }
     }
 }

@@ -47,7 +47,7 @@ impl<'a, C: Borrow<Call<'a>>> Progress for Flat<C> {
             // buffer holds.
             unsafe { ring.put_payload(self.span, call.send, bytes) };
             ring.publish_and_record(self.span);
-            ring.expect_another(bytes, bytes);
+            ring.expect_another(bytes, bytes, false);
         } else {
             if !ring.look_for_payload(call.root, self.span, bytes)? {
                 self.waited = true;
@@ -162,7 +162,7 @@ impl Progress for Pipelined<'_> {
                 }
                 ring.publish(span);
                 if self.next + 1 == self.chunks.number() {
-                    ring.expect_another(self.call.bytes(), self.chunks.bytes(0));
+                    ring.expect_another(self.call.bytes(), self.chunks.bytes(0), false);
                 }
             } else {
                 wait_for!(ring.published(self.call.root, span)?);

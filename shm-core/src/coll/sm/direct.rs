@@ -93,7 +93,7 @@ impl<'a> Reduce<'a> {
             }
             ring.publish(span);
             if self.put + 1 == self.chunks.number() && !self.operands.own_are_reached() {
-                ring.expect_another(self.call.bytes(), self.chunks.bytes(0));
+                ring.expect_another(self.call.bytes(), self.chunks.bytes(0), !self.receives);
             }
         }
         self.put += 1;

@@ -67,7 +67,7 @@ impl<'a, C: Borrow<Call<'a>>> Progress for Reduce<C> {
             // `send` holds.
             unsafe { ring.put_payload(self.span, call.send, call.bytes()) };
             ring.publish_and_record(self.span);
-            ring.expect_another(call.bytes(), call.bytes());
+            ring.expect_another(call.bytes(), call.bytes(), false);
             self.announced = true;
         }
         if receives {

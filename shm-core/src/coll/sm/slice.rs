@@ -190,7 +190,7 @@ impl<'a> Reduce<'a> {
         ring.publish(parts);
         self.put += 1;
         if self.put == self.sliced.chunks.number() && own.len() < self.sliced.chunks.bytes(self.put - 1) {
-            ring.expect_another(self.sliced.call.bytes(), self.sliced.chunks.bytes(0));
+            ring.expect_another(self.sliced.call.bytes(), self.sliced.chunks.bytes(0), false);
         }
         Ok(true)
     }
