@@ -4,7 +4,7 @@
 //! Between near caches this costs a few nanoseconds a line, between distant ones (other L3 slices, other
 //! sockets) more than a copy through memory. Which it is follows from no table, because ranks and virtual
 //! cores move: so now and then a copy by ordinary stores is timed, and what it took decides for those that
-//! follow. Where they are quick, lines are not asked for in advance either. What memory takes differs between machines by as much, so that is timed before ordinary stores are given up.
+//! follow. Where they are quick, and each rank has a core, lines are not asked for in advance either. What memory takes differs between machines by as much, so that is timed before ordinary stores are given up.
 //! Measurements are in `docs/copy-in-copy-out.md`.
 
 use super::cico::{LINE, copy, copy_past_caches, copy_to_shared, read_lines};
@@ -64,6 +64,7 @@ pub(crate) struct Stores {
     past_caches: bool,
     /// Ordinary stores are slow enough for their lines to be asked for.
     ask_ahead: bool,
+    own_cores: bool,
     /// A setting has decided; nothing is timed.
     fixed: bool,
     /// Copies until the next is timed.
@@ -79,12 +80,13 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// `past_caches`: what a setting has decided, if it did.
-    pub(crate) fn new(past_caches: Option<bool>) -> Self {
+    /// `past_caches`: what a setting has decided, if it did. `own_cores`: each rank has a core.
+    pub(crate) fn new(past_caches: Option<bool>, own_cores: bool) -> Self {
         let (fixed, past_caches) = (past_caches.is_some(), past_caches.unwrap_or(false));
         Self {
             past_caches,
             ask_ahead: true,
+            own_cores,
             fixed,
             until_look: LOOK_EVERY,
             pause: FIRST_PAUSE,
@@ -176,7 +178,7 @@ impl Stores {
 
     /// Draws the conclusion from a copy by ordinary stores that took `took_ns`.
     fn judge(&mut self, bytes: usize, took_ns: u64) {
-        self.ask_ahead = line_ns(bytes, took_ns, UNASKED_START_NS) > UNASKED_LINE_NS;
+        self.ask_ahead = !self.own_cores || line_ns(bytes, took_ns, UNASKED_START_NS) > UNASKED_LINE_NS;
         let line_ns = line_ns(bytes, took_ns, START_NS);
         self.holds = self.holds.saturating_sub(1);
         if !self.past_caches && line_ns > LINE_NS.0 && self.holds == 0 {
@@ -219,7 +221,7 @@ mod tests {
 
     /// Times of ordinary stores, of which the first is followed by one of memory.
     fn judged(memory_ns: u64, ordinary: &[u64]) -> Stores {
-        let mut stores = Stores::new(None);
+        let mut stores = Stores::new(None, true);
         for &took_ns in ordinary {
             stores.judge(BYTES, took_ns);
             if std::mem::take(&mut stores.asks_memory) {
@@ -232,13 +234,16 @@ mod tests {
 
     #[test]
     fn lines_are_asked_for_while_ordinary_stores_are_not_quick() {
-        let mut stores = Stores::new(None);
+        let mut stores = Stores::new(None, true);
         stores.until_look = LOOK_EVERY;
         assert!(stores.ask_ahead(false), "until one has been timed");
         for (took_ns, ask_ahead) in [(NEAR_NS, false), (FAR_NS / 2, true), (NEAR_NS, false)] {
             stores.judge(BYTES, took_ns);
             assert_eq!(stores.ask_ahead(false), ask_ahead, "{took_ns} ns");
             assert!(stores.ask_ahead(true));
+            let mut shared = Stores::new(None, false);
+            shared.judge(BYTES, took_ns);
+            assert!(shared.ask_ahead, "where ranks share cores it is always worth it");
         }
         stores.until_look = 0;
         assert!(!stores.ask_ahead(true), "not before the next is timed");
@@ -255,7 +260,7 @@ mod tests {
 
     #[test]
     fn memory_is_timed_before_ordinary_stores_are_given_up() {
-        let mut stores = Stores::new(None);
+        let mut stores = Stores::new(None, true);
         stores.judge(BYTES, NEAR_NS);
         assert!(!stores.asks_memory);
         stores.judge(BYTES, FAR_NS);
