@@ -4,7 +4,8 @@
 //! Between near caches this costs a few nanoseconds a line, between distant ones (other L3 slices, other
 //! sockets) more than a copy through memory. Which it is follows from no table, because ranks and virtual
 //! cores move: so now and then a copy by ordinary stores is timed, and what it took decides for those that
-//! follow. Where they are quick, and each rank has a core, lines are not asked for in advance either. What memory takes differs between machines by as much, so that is timed before ordinary stores are given up.
+//! follow. What memory takes differs between machines by as much, so that is timed before ordinary stores are given up.
+//! Where ordinary stores are quick, and each rank has a core, lines are not asked for in advance either.
 //! Measurements are in `docs/copy-in-copy-out.md`.
 
 use super::cico::{LINE, copy, copy_past_caches, copy_to_shared, read_lines};
