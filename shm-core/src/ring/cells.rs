@@ -210,7 +210,12 @@ impl Cells {
         // What is left out before the offset is written later.
         let begin = span.first_cell() as usize * self.cell_bytes + offset;
         let end = begin + bytes;
-        let rested = end <= self.written && !self.asked.contains(&begin);
+        let was_asked_for = self.asked.contains(&begin);
+        let rested = end <= self.written && !was_asked_for;
+        if was_asked_for {
+            // Once only: the next lap finds it where its reader has left it.
+            self.asked.start = end;
+        }
         self.written = self.written.max(end);
         // SAFETY: the cells have room; the rest is the caller's promise.
         unsafe { self.stores.copy_in(to, from, bytes, rested) };
@@ -384,6 +389,19 @@ mod tests {
             assert!(due_in_a_row <= 2, "step {step}");
         }
         assert!(looks > 1, "{looks} looks");
+    }
+
+    /// What was asked for is written once; after that it can be timed like all else.
+    #[test]
+    fn places_that_were_asked_for_are_so_once() {
+        let (mut cells, _segment) = cells_of(2);
+        let payload = [1; 4096];
+        cells.ask_for_next(0, payload.len(), payload.len(), false);
+        assert!(!cells.asked.is_empty());
+        let span = cells.take(0, payload.len(), 0);
+        // SAFETY: the cells are this rank's and were taken for the payload; nobody reads them.
+        unsafe { cells.put(0, span, 0, payload.as_ptr(), payload.len()) };
+        assert!(cells.asked.is_empty());
     }
 
     /// Steps are numbers of 32 bits, and a long series of small operations takes no cells.
