@@ -312,7 +312,7 @@ impl Circumstances {
 
     /// The stores by which `bytes` at a time go into cells.
     fn stores(&self, bytes: usize) -> Point {
-        let (value, because, change) = stores::in_words(self.settings.past_caches, bytes);
+        let (value, because, change) = stores::in_words(self.settings.past_caches, self.settings.string_stores, bytes);
         Point::new("stores into cells", value, because, change)
     }
 }

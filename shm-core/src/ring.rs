@@ -155,7 +155,8 @@ impl Ring {
         let cells: Vec<usize> = parts.iter().map(|part| part + cells_at).collect();
         let mut terms = job.terms(&hierarchy);
         terms.cells = (stride - cells_at) / cell_bytes;
-        let stores = Stores::new(job.settings().past_caches, job.own_cores());
+        let settings = job.settings();
+        let stores = Stores::new(settings.past_caches, settings.string_stores, job.own_cores());
         let cells = Cells::new(&segment, &cells, terms.cells, gap_bytes(job.own_cores()), stores);
         Ok(Self {
             trials: Trials::new(|collective, bytes| terms.likely_joint(collective, bytes)),

@@ -33,6 +33,8 @@ pub struct Settings {
     pub for_all_max_bytes: Option<usize>,
     /// Whether payloads enter cells by non-temporal stores; `None` times ordinary ones now and then.
     pub past_caches: Option<bool>,
+    /// Whether long payloads enter cells by the processor's string instruction; `None` compares it with ordinary stores now and then.
+    pub string_stores: Option<bool>,
     /// Size of the last cache, past which results of larger vectors are stored; `None` asks the machine.
     pub last_cache_bytes: Option<usize>,
     /// From this many ranks on, small messages travel along trees, if every rank has a core; `None` takes 32, or
@@ -118,6 +120,7 @@ impl Default for Settings {
             single_copy_min_bytes: None,
             for_all_max_bytes: None,
             past_caches: None,
+            string_stores: None,
             last_cache_bytes: None,
             tree_min_ranks: None,
             reproducible: false,
@@ -157,6 +160,10 @@ pub const KEYS: &[(&str, &str)] = &[
         "up to this size ranks write allreduce's results to all mapped vectors: auto (as measured) or a number",
     ),
     ("past_caches", "whether payloads enter cells by non-temporal stores: auto (measured as it goes), 0 or 1"),
+    (
+        "string_stores",
+        "whether long payloads enter cells by the processor's string instruction: auto (measured as it goes), 0 or 1",
+    ),
     ("last_cache_bytes", "size of the last cache, past which longer results are stored: auto or a number"),
     (
         "tree_min_ranks",
@@ -188,6 +195,7 @@ impl Settings {
             "last_cache_bytes" => self.last_cache_bytes = auto_or_bytes(key, value)?,
             "for_all_max_bytes" => self.for_all_max_bytes = auto_or_bytes(key, value)?,
             "past_caches" => self.past_caches = auto_or_flag(key, value)?,
+            "string_stores" => self.string_stores = auto_or_flag(key, value)?,
             "assume_own_cores" => self.assume_own_cores = auto_or_flag(key, value)?,
             "spins" => self.spins = auto_or_number(key, value)?,
             "yields" => self.yields = auto_or_number(key, value)?,
@@ -241,6 +249,7 @@ impl Settings {
             "last_cache_bytes" => auto(self.last_cache_bytes),
             "for_all_max_bytes" => auto(self.for_all_max_bytes),
             "past_caches" => auto(self.past_caches.map(u32::from)),
+            "string_stores" => auto(self.string_stores.map(u32::from)),
             "tree_min_ranks" => auto(self.tree_min_ranks),
             "assume_own_cores" => auto(self.assume_own_cores.map(u32::from)),
             "spins" => auto(self.spins),

@@ -23,15 +23,16 @@ const METHODS: [(&str, &str); 4] = [
     ("cico", "single_copy=never"),
 ];
 /// Which forms they take, and ranks: as a pair with a core each chooses by trial; jointly, with results past the caches and
-/// in them; as the engine chooses, with results past the caches and in them; slices; none in
+/// in them; as the engine chooses, with results past the caches and in them; slices, also by the string instruction; none in
 /// slices; round a ring; sums handed on core by core, and along a tree; bcasts by leaders, as on a machine with several levels.
-const FORMS: [(&str, &[usize]); 11] = [
+const FORMS: [(&str, &[usize]); 12] = [
     ("assume_own_cores=1,spins=1", &[2]),
     ("form=joint,last_cache_bytes=1", &[2, 5]),
     ("form=joint,last_cache_bytes=1000000000", &[4]),
     ("past_caches=1,last_cache_bytes=1", &[2, 5]),
     ("last_cache_bytes=100000000", &[2, 3]),
     ("slice_min_bytes=0,single_copy_min_bytes=0,assume_own_cores=1,spins=1,chunk_bytes=4096", &[2, 3, 4]),
+    ("slice_min_bytes=0,string_stores=1", &[2, 3]),
     ("slice_min_bytes=1000000000,past_caches=0", &[3]),
     ("form=ring,single_copy_min_bytes=0,last_cache_bytes=1", &[2, 4]),
     ("form=chain,topology=core:2,chunk_bytes=4096", &[4, 5]),

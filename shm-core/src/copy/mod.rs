@@ -6,6 +6,7 @@
 //! or to one that the kernel copies from and to (`cma`). Which methods all ranks can use is found out once,
 //! together, at start-up ([`probe`]).
 
+mod by_string;
 pub(crate) mod cico;
 mod described;
 mod method;

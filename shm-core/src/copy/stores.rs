@@ -1,4 +1,5 @@
-//! Which stores bring a payload into cells: ordinary ones, or non-temporal ones past the caches.
+//! Which stores bring a payload into cells: ordinary ones, those of the string instruction, or non-temporal ones past the
+//! caches.
 //!
 //! An ordinary store to a line that a reader's cache still holds must first have that copy taken back.
 //! Between near caches this costs a few nanoseconds a line, between distant ones (other L3 slices, other
@@ -8,7 +9,8 @@
 //! Where ordinary stores are quick, and each rank has a core, lines are not asked for in advance either.
 //! Measurements are in `docs/copy-in-copy-out.md`.
 
-use super::cico::{LINE, copy, copy_past_caches, copy_to_shared, read_lines};
+use super::by_string::{self, ByString};
+use super::cico::{LINE, copy, copy_past_caches, copy_string, copy_to_shared, read_lines};
 use crate::sys::clock;
 
 /// Shorter payloads always go by ordinary stores.
@@ -33,7 +35,7 @@ const UNASKED_START_NS: f64 = 50.0;
 const MEMORY_HOLDS: u32 = 64;
 /// Copies in a row that it takes to change: a slow one may have been interrupted, and of a fast one the lines may have
 /// been read on this very core.
-const IN_A_ROW: u32 = 2;
+pub(super) const IN_A_ROW: u32 = 2;
 
 /// True if a payload always goes by ordinary stores.
 #[inline]
@@ -42,11 +44,17 @@ const fn is_short(bytes: usize) -> bool {
 }
 
 /// How payloads of `bytes` go into cells, why, and the setting that would change it, if one would.
-pub(crate) fn in_words(past_caches: Option<bool>, bytes: usize) -> (&'static str, String, &'static str) {
+pub(crate) fn in_words(
+    past_caches: Option<bool>,
+    by_string: Option<bool>,
+    bytes: usize,
+) -> (&'static str, String, &'static str) {
     if is_short(bytes) {
         return ("ordinary", format!("fewer than {LEAST_BYTES} bytes at a time"), "");
     }
+    let is_long = bytes >= by_string::LEAST_BYTES;
     match past_caches {
+        _ if is_long && by_string == Some(true) => ("string", "string_stores=1 was set".to_owned(), "string_stores"),
         Some(true) => ("non-temporal", "past_caches=1 was set".to_owned(), "past_caches"),
         Some(false) => ("ordinary", "past_caches=0 was set".to_owned(), "past_caches"),
         None => {
@@ -54,6 +62,10 @@ pub(crate) fn in_words(past_caches: Option<bool>, bytes: usize) -> (&'static str
             let line_ns = format!("{TIMES_MEMORY} times what memory takes, {least} to {most} ns a cache line");
             let limit = format!("{IN_A_ROW} in a row take more than {line_ns}");
             let why = format!("timed now and then; non-temporal for a while when {limit}");
+            if is_long && by_string.is_none() {
+                let both = format!("{why}; by the string instruction where that takes less");
+                return ("ordinary, string or non-temporal", both, "past_caches, string_stores");
+            }
             ("ordinary or non-temporal", why, "past_caches")
         }
     }
@@ -63,6 +75,8 @@ pub(crate) fn in_words(past_caches: Option<bool>, bytes: usize) -> (&'static str
 #[derive(Debug)]
 pub(crate) struct Stores {
     past_caches: bool,
+    /// Whether long ones go by the string instruction in place of either.
+    by_string: ByString,
     /// Ordinary stores are slow enough for their lines to be asked for.
     ask_ahead: bool,
     own_cores: bool,
@@ -81,11 +95,12 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// `past_caches`: what a setting has decided, if it did. `own_cores`: each rank has a core.
-    pub(crate) fn new(past_caches: Option<bool>, own_cores: bool) -> Self {
+    /// `past_caches`, `by_string`: what settings have decided, if they did. `own_cores`: each rank has a core.
+    pub(crate) fn new(past_caches: Option<bool>, by_string: Option<bool>, own_cores: bool) -> Self {
         let (fixed, past_caches) = (past_caches.is_some(), past_caches.unwrap_or(false));
         Self {
             past_caches,
+            by_string: ByString::new(by_string, fixed),
             ask_ahead: true,
             own_cores,
             fixed,
@@ -132,7 +147,29 @@ impl Stores {
             return unsafe { self.copy_timed(to, from, bytes) };
         }
         self.until_look = self.until_look.saturating_sub(1);
-        if self.past_caches {
+        if self.past_caches || self.by_string.is_taken() {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_otherwise(to, from, bytes) }
+        } else if self.ask_ahead {
+            // SAFETY: the caller's promise.
+            unsafe { copy_to_shared(to, from, bytes) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { copy(to, from, bytes) }
+        }
+    }
+
+    /// Not by ordinary stores, or not all lengths by them. Apart, so that what goes by them does not pay for it.
+    ///
+    /// # Safety
+    /// As for [`copy`].
+    #[inline(never)]
+    #[allow(unsafe_code)] // passes its caller's promise on
+    unsafe fn copy_otherwise(&self, to: *mut u8, from: *const u8, bytes: usize) {
+        if self.by_string.takes(bytes) {
+            // SAFETY: the caller's promise.
+            unsafe { copy_string(to, from, bytes) }
+        } else if self.past_caches {
             // SAFETY: the caller's promise.
             unsafe { copy_past_caches(to, from, bytes) }
         } else if self.ask_ahead {
@@ -164,10 +201,20 @@ impl Stores {
             unsafe { read_lines(to, bytes) };
             return self.note_memory(bytes, written_ns.max(since(start_ns)));
         }
+        if let Some(ordinary) = self.by_string.compares(bytes) {
+            // SAFETY: the caller's promise.
+            unsafe { copy_string(to, from, bytes) };
+            self.until_look = self.by_string.judge(&ordinary, bytes, since(start_ns), self.limit_ns);
+            return;
+        }
         // Requests in advance would overlap the lines' ways, and hide how long these are.
         // SAFETY: the caller's promise.
         unsafe { copy(to, from, bytes) };
-        self.judge(bytes, since(start_ns));
+        let took_ns = since(start_ns);
+        self.judge(bytes, took_ns);
+        if self.until_look > 0 && self.by_string.is_due(bytes) {
+            self.by_string.note(bytes, took_ns, std::mem::take(&mut self.until_look));
+        }
     }
 
     /// Memory took so long to write to, or to read from again.
@@ -204,7 +251,7 @@ impl Stores {
 
 /// Nanoseconds a line.
 #[allow(clippy::cast_precision_loss)] // small
-fn line_ns(bytes: usize, took_ns: u64, start_ns: f64) -> f64 {
+pub(super) fn line_ns(bytes: usize, took_ns: u64, start_ns: f64) -> f64 {
     (took_ns as f64 - start_ns).max(0.0) / (bytes as f64 / LINE as f64)
 }
 
@@ -222,7 +269,7 @@ mod tests {
 
     /// Times of ordinary stores, of which the first is followed by one of memory.
     fn judged(memory_ns: u64, ordinary: &[u64]) -> Stores {
-        let mut stores = Stores::new(None, true);
+        let mut stores = Stores::new(None, None, true);
         for &took_ns in ordinary {
             stores.judge(BYTES, took_ns);
             if std::mem::take(&mut stores.asks_memory) {
@@ -235,14 +282,14 @@ mod tests {
 
     #[test]
     fn lines_are_asked_for_while_ordinary_stores_are_not_quick() {
-        let mut stores = Stores::new(None, true);
+        let mut stores = Stores::new(None, None, true);
         stores.until_look = LOOK_EVERY;
         assert!(stores.ask_ahead(false), "until one has been timed");
         for (took_ns, ask_ahead) in [(NEAR_NS, false), (FAR_NS / 2, true), (NEAR_NS, false)] {
             stores.judge(BYTES, took_ns);
             assert_eq!(stores.ask_ahead(false), ask_ahead, "{took_ns} ns");
             assert!(stores.ask_ahead(true));
-            let mut shared = Stores::new(None, false);
+            let mut shared = Stores::new(None, None, false);
             shared.judge(BYTES, took_ns);
             assert!(shared.ask_ahead, "where ranks share cores it is always worth it");
         }
@@ -261,7 +308,7 @@ mod tests {
 
     #[test]
     fn memory_is_timed_before_ordinary_stores_are_given_up() {
-        let mut stores = Stores::new(None, true);
+        let mut stores = Stores::new(None, None, true);
         stores.judge(BYTES, NEAR_NS);
         assert!(!stores.asks_memory);
         stores.judge(BYTES, FAR_NS);

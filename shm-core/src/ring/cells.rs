@@ -280,7 +280,7 @@ mod tests {
         let shape = Shape { name: "test", ranks: 1, members: 0, cell_bytes: 0, bytes, least_bytes: bytes };
         let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).expect("heap");
         // Behind the segment's header.
-        (Cells::new(&segment, &vec![PAGE; ranks], most, 0, Stores::new(None, true)), segment)
+        (Cells::new(&segment, &vec![PAGE; ranks], most, 0, Stores::new(None, None, true)), segment)
     }
 
     /// Whoever has had any of a span's cells before is waited for, and nobody who is not a ring behind.
