@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::{
-    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES, News, Shares, Terms,
-    pays_to_hand_on,
+    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, News, Shares, Terms, pays_to_hand_on,
 };
 use crate::copy::{Method, Methods, stores};
 use crate::error::Result;
@@ -325,8 +324,8 @@ fn chunks(cut: Cut, bytes: usize) -> Point {
     let number = bytes.div_ceil(cut.chunk_bytes);
     let because = match cut.because {
         CutBecause::Set => "chunk_bytes was set".to_owned(),
-        CutBecause::Parts(parts) => {
-            format!("1/{parts} of the message, within {LEAST_CHUNK_BYTES} and {MOST_CHUNK_BYTES}")
+        CutBecause::Parts(parts, most) => {
+            format!("1/{parts} of the message, within {LEAST_CHUNK_BYTES} and {most}")
         }
         CutBecause::Halves => "two chunks, so that ranks with a core each copy in and out at once".to_owned(),
         CutBecause::Ring => "more would not fit into the cells that may be in flight".to_owned(),

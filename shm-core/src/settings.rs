@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::coll::sm::Form;
+use crate::coll::sm::{Form, MOST_SET_BYTES};
 use crate::copy::MethodSet;
 use crate::segment::Backing;
 use crate::topo::Topology;
@@ -147,7 +147,7 @@ pub const KEYS: &[(&str, &str)] = &[
         "form",
         "how collectives are carried out where the form can carry them: auto, flat, tree, direct, slice, ring, chain, joint",
     ),
-    ("chunk_bytes", "largest pipelined piece of a message: auto, or a power of two from 4096 to 65536"),
+    ("chunk_bytes", "largest pipelined piece of a message: auto, or a power of two from 4096 to 131072"),
     ("slice_min_bytes", "from this size on, reductions are shared out by slices: auto (as measured) or a number"),
     (
         "single_copy",
@@ -215,7 +215,7 @@ impl Settings {
     /// A sentence with the values that the field takes.
     pub fn validate(&self) -> Result<(), String> {
         if let Some(chunk) = self.chunk_bytes
-            && (!chunk.is_power_of_two() || !(4096..=65536).contains(&chunk))
+            && (!chunk.is_power_of_two() || !(4096..=MOST_SET_BYTES).contains(&chunk))
         {
             return Err(no_number("chunk_bytes", chunk));
         }
@@ -297,7 +297,7 @@ fn auto_or_bytes(key: &str, value: &str) -> Result<Option<usize>, String> {
 /// What is said of a value that `key` does not take.
 fn no_number(key: &str, value: impl fmt::Display) -> String {
     match key {
-        "chunk_bytes" => format!("chunk_bytes={value}: expected auto, or a power of two from 4096 to 65536"),
+        "chunk_bytes" => format!("chunk_bytes={value}: expected auto, or a power of two from 4096 to 131072"),
         "tree_min_ranks" => format!("tree_min_ranks={value}: expected auto or a number of at least 2"),
         "spins" => format!("spins={value}: expected auto or at most {MAX_SPINS}"),
         _ => format!("{key}={value}: expected auto, or a whole number"),
@@ -401,7 +401,7 @@ mod tests {
         }
         for (key, value, expected) in [
             ("slice_min_bytes", "-1", "slice_min_bytes=-1: expected auto, or a whole number"),
-            ("chunk_bytes", "3K", "chunk_bytes=3072: expected auto, or a power of two from 4096 to 65536"),
+            ("chunk_bytes", "3K", "chunk_bytes=3072: expected auto, or a power of two from 4096 to 131072"),
             ("tree_min_ranks", "", "tree_min_ranks=: expected auto or a number of at least 2"),
             ("spins", "99999999999", "spins=99999999999: expected auto or at most 1000000"),
         ] {

@@ -22,7 +22,7 @@ fn refused(job: Job, parts: &[&str]) {
 fn wrong_variables_are_answered_with_what_is_valid() {
     for (name, value, parts) in [
         ("HAN_SET", "chunk=1", ["\"chunk\"", "valid keys are backing, methods, form, chunk_bytes"]),
-        ("HAN_SET", "chunk_bytes=5000", ["chunk_bytes=5000", "a power of two from 4096 to 65536"]),
+        ("HAN_SET", "chunk_bytes=5000", ["chunk_bytes=5000", "a power of two from 4096 to 131072"]),
         ("HAN_SET", "methods=shared+xpmem", ["methods=shared+xpmem", "some of shared, cma, cico"]),
         ("HAN_SET", "backing=disk", ["backing=disk", "auto, memfd or dev_shm"]),
         ("HAN_SET", "spins", ["\"spins\"", "key=value"]),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::coll::sm::table::{LEAST_CHUNK_BYTES, LEAST_HALVED_BYTES, MOST_CHUNK_BYTES, RELAYED_PARTS};
+use crate::coll::sm::table::{LEAST_CHUNK_BYTES, LEAST_HALVED_BYTES, RELAYED_PARTS};
 use crate::coll::sm::{Form, Terms};
 use crate::copy::cico::LINE;
 use crate::ring::Ring;
@@ -92,8 +92,8 @@ pub(crate) struct Cut {
 pub(crate) enum CutBecause {
     /// The setting.
     Set,
-    /// One of so many parts of the message, within [`LEAST_CHUNK_BYTES`] and [`MOST_CHUNK_BYTES`].
-    Parts(usize),
+    /// One of so many parts of the message, within [`LEAST_CHUNK_BYTES`] and so many bytes.
+    Parts(usize, usize),
     /// A bcast's would have been a single one, and ranks with a core each copy in and out at once.
     Halves,
     /// Not more of them would be in flight, if they were longer.
@@ -103,16 +103,18 @@ pub(crate) enum CutBecause {
 impl Cut {
     /// `set`: what the setting says, if it does.
     pub(crate) fn new(terms: &Terms, set: Option<usize>, form: Form, collective: Collective, bytes: usize) -> Self {
-        let parts = if form == Form::Tree { RELAYED_PARTS } else { terms.row(collective).chunks };
+        let row = terms.row(collective);
+        let parts = if form == Form::Tree { RELAYED_PARTS } else { row.chunks };
+        let most = row.most_chunk_bytes();
         let (chosen, because) = match set {
             Some(set) => (set, CutBecause::Set),
             None => {
-                let part = (bytes / parts).clamp(LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES).next_power_of_two();
+                let part = (bytes / parts).clamp(LEAST_CHUNK_BYTES, most).next_power_of_two();
                 let is_halved = collective == Collective::Bcast && terms.own_cores && bytes >= LEAST_HALVED_BYTES;
                 if is_halved && part >= bytes {
                     (bytes.div_ceil(2).next_multiple_of(LINE), CutBecause::Halves)
                 } else {
-                    (part, CutBecause::Parts(parts))
+                    (part, CutBecause::Parts(parts, most))
                 }
             }
         };

@@ -52,7 +52,7 @@ pub(crate) use hand_on::{HandOn, Link};
 use reduce_kernels::{Call, Collective};
 pub(crate) use slice::{News, Shares};
 pub(crate) use spread::pays as pays_to_hand_on;
-pub(crate) use table::{CROWD, LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES};
+pub(crate) use table::{CROWD, LEAST_CHUNK_BYTES, MOST_SET_BYTES};
 pub(crate) use trials::Trials;
 use trials::{Kind, Stay, Turn, Way};
 

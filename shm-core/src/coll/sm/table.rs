@@ -11,9 +11,10 @@ use reduce_kernels::Collective;
 pub(crate) const TREES_FROM: usize = 32;
 pub(crate) const LEVELS_FROM: usize = 16;
 
-/// Fewest and most bytes of a chunk: hides a flag's way; is held by the first caches.
+/// Fewest bytes of a chunk: hides a flag's way.
 pub(crate) const LEAST_CHUNK_BYTES: usize = 16 * KIB;
-pub(crate) const MOST_CHUNK_BYTES: usize = 64 * KIB;
+/// Most that may be set.
+pub(crate) const MOST_SET_BYTES: usize = 128 * KIB;
 /// Parts of a bcast that leaders hand on: the more there are, the earlier the last ranks begin.
 pub(crate) const RELAYED_PARTS: usize = 16;
 /// From so many bytes on a bcast that would be a single chunk goes in two, where ranks have a core each.
@@ -124,6 +125,15 @@ const fn row(
 }
 
 impl Row {
+    /// Most bytes of a chunk: what the first caches hold. Of an allreduce all ranks write and all read, so that longer ones, for which
+    /// they wait for each other less often, leave nobody idle.
+    pub(crate) const fn most_chunk_bytes(&self) -> usize {
+        match self.collective {
+            Allreduce => 128 * KIB,
+            _ => 64 * KIB,
+        }
+    }
+
     /// The row for `ranks`; a barrier, which has no vectors, goes as bcast does.
     pub(crate) fn of(collective: Collective, ranks: usize, own_cores: bool) -> &'static Self {
         let collective = if collective == Collective::Barrier { Bcast } else { collective };
