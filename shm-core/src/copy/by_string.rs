@@ -50,12 +50,6 @@ impl ByString {
         }
     }
 
-    /// True if long payloads go by the instruction.
-    #[inline]
-    pub(super) fn is_taken(&self) -> bool {
-        self.taken
-    }
-
     /// True if a payload goes by the instruction.
     #[inline]
     pub(super) fn takes(&self, bytes: usize) -> bool {

@@ -147,25 +147,6 @@ impl Stores {
             return unsafe { self.copy_timed(to, from, bytes) };
         }
         self.until_look = self.until_look.saturating_sub(1);
-        if self.past_caches || self.by_string.is_taken() {
-            // SAFETY: the caller's promise.
-            unsafe { self.copy_otherwise(to, from, bytes) }
-        } else if self.ask_ahead {
-            // SAFETY: the caller's promise.
-            unsafe { copy_to_shared(to, from, bytes) }
-        } else {
-            // SAFETY: the caller's promise.
-            unsafe { copy(to, from, bytes) }
-        }
-    }
-
-    /// Not by ordinary stores, or not all lengths by them. Apart, so that what goes by them does not pay for it.
-    ///
-    /// # Safety
-    /// As for [`copy`].
-    #[inline(never)]
-    #[allow(unsafe_code)] // passes its caller's promise on
-    unsafe fn copy_otherwise(&self, to: *mut u8, from: *const u8, bytes: usize) {
         if self.by_string.takes(bytes) {
             // SAFETY: the caller's promise.
             unsafe { copy_string(to, from, bytes) }
