@@ -370,7 +370,7 @@ impl Rank {
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: ends a child that hangs.
-            unsafe { libc::alarm(60) };
+            unsafe { libc::alarm(240) };
             let well = handler_forks().unwrap_or(false);
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(i32::from(!well)) };
