@@ -1,5 +1,5 @@
 //! Which form pays from which length on: a table of what was measured, for vectors of more than a cell.
-//! `shm-core/docs/choice.md` has the measurements, row by row.
+//! `shm-core/docs/choice.md` says why, with the numbers that decide.
 
 use std::fmt;
 use std::ops::RangeInclusive;
