@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::{
-    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, News, Shares, Terms, pays_to_hand_on,
+    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MAPPED_STEP_BYTES, News, Shares, Terms,
+    pays_to_hand_on,
 };
 use crate::copy::{Method, Methods, stores};
 use crate::error::Result;
@@ -158,8 +159,9 @@ impl Circumstances {
             Form::Joint => {
                 lent = true;
                 points.extend(self.jointly(&terms, question));
-                if collective == Collective::Bcast {
-                    points.push(past_caches(&terms, form, question, lent));
+                let is_told = collective == Collective::Allreduce && is_handed_on(&terms, question);
+                if collective != Collective::Reduce && !is_told {
+                    points.push(self.stores_of_results(&terms, form, question, lent));
                 }
             }
             Form::Tree | Form::Direct | Form::Slice | Form::Ring | Form::Chain => {
@@ -176,7 +178,7 @@ impl Circumstances {
                 }
                 points.push(copies);
                 if !lent {
-                    points.push(self.stores(bytes.min(cut.chunk_bytes)));
+                    points.push(self.stores("stores into cells", bytes.min(cut.chunk_bytes), false));
                 }
                 match form {
                     Form::Chain if terms.own_cores => points.push(Point::new(
@@ -208,7 +210,7 @@ impl Circumstances {
                     )),
                     _ => {}
                 }
-                points.push(past_caches(&terms, form, question, lent));
+                points.push(self.stores_of_results(&terms, form, question, lent));
             }
         }
         let (ranks, own_cores) = (terms.ranks, self.own_cores);
@@ -239,7 +241,7 @@ impl Circumstances {
             return vec![Point::new("payload", "in its slot's annex", why, "")];
         }
         let why = format!("more than {} bytes, at most {}", annex_bytes.max(beside), terms.cell_bytes);
-        vec![Point::new("payload", "in one cell", why, ""), self.stores(bytes)]
+        vec![Point::new("payload", "in one cell", why, ""), self.stores("stores into cells", bytes, false)]
     }
 
     /// How ranks work on each other's vectors at once.
@@ -309,10 +311,59 @@ impl Circumstances {
         }
     }
 
-    /// The stores by which `bytes` at a time go into cells.
-    fn stores(&self, bytes: usize) -> Point {
-        let (value, because, change) = stores::in_words(self.settings.past_caches, self.settings.string_stores, bytes);
-        Point::new("stores into cells", value, because, change)
+    /// Which stores bring results to where they are wanted.
+    fn stores_of_results(&self, terms: &Terms, form: Form, question: Question, lent: bool) -> Point {
+        let Question { collective, bytes, in_place, .. } = question;
+        let what = "stores of results";
+        let copied = match form {
+            Form::Slice => match shares(terms, question, lent) {
+                Shares::Slices => !(collective == Collective::Reduce && lent),
+                Shares::ForAll => true,
+                _ => false,
+            },
+            Form::Ring => !(collective == Collective::Reduce && lent),
+            Form::Chain | Form::Joint => collective != Collective::Reduce,
+            _ => collective == Collective::Bcast,
+        };
+        let is_joint = form == Form::Joint;
+        if lent
+            && !question.mapped
+            && (collective == Collective::Bcast || is_joint)
+            && !(is_joint && is_handed_on(terms, question))
+        {
+            return Point::new(what, "the kernel's", "it copies", "");
+        }
+        if !copied {
+            return Point::new(what, "no extra ones", "results are reduced into their place", "");
+        }
+        // What is in place was just read, and is in the caches.
+        if goes_abroad(terms, form, question, lent) && (in_place || !terms.is_beyond_caches(bytes)) {
+            // A bcast is copied whole, of a reduction what has just been reduced.
+            let most = if collective == Collective::Bcast { bytes } else { MAPPED_STEP_BYTES };
+            return self.stores(what, most.min(bytes / terms.ranks), true);
+        }
+        let share = format!(
+            "{} bytes, the last cache of {} shared by {} ranks",
+            terms.beyond_caches_from(),
+            terms.last_cache_bytes,
+            terms.ranks
+        );
+        if terms.is_beyond_caches(bytes) {
+            let value = match form {
+                Form::Tree => "non-temporal, past the last cache, by ranks that hand nothing on",
+                _ => "non-temporal, past the last cache",
+            };
+            Point::new(what, value, format!("at least {share}"), "")
+        } else {
+            Point::new(what, "ordinary", format!("fewer than {share}"), "")
+        }
+    }
+
+    /// The stores by which `bytes` at a time go to where peers read them.
+    fn stores(&self, what: &'static str, bytes: usize, abroad: bool) -> Point {
+        let Settings { past_caches, string_stores, .. } = self.settings;
+        let (value, because, change) = stores::in_words(past_caches, string_stores, bytes, abroad);
+        Point::new(what, value, because, change)
     }
 }
 
@@ -369,52 +420,12 @@ fn reducers(terms: &Terms, question: Question, lent: bool) -> Point {
     Point::new("reduced by", value, because, "for_all_max_bytes, slice_min_bytes, form")
 }
 
-/// True if ranks write results to vectors that they have just read.
-fn shares_in_place(terms: &Terms, form: Form, question: Question, lent: bool) -> bool {
-    form == Form::Slice && question.in_place && shares(terms, question, lent) == Shares::ForAll
-}
-
-/// Which stores bring results to where they are wanted.
-fn past_caches(terms: &Terms, form: Form, question: Question, lent: bool) -> Point {
-    let Question { collective, bytes, .. } = question;
-    let what = "stores of results";
-    let copied = match form {
-        Form::Slice => match shares(terms, question, lent) {
-            Shares::Slices => !(collective == Collective::Reduce && lent),
-            Shares::ForAll => true,
-            _ => false,
-        },
-        Form::Ring => !(collective == Collective::Reduce && lent),
-        Form::Chain => collective == Collective::Allreduce,
-        _ => collective == Collective::Bcast,
-    };
-    if collective == Collective::Bcast
-        && lent
-        && !question.mapped
-        && !(form == Form::Joint && is_handed_on(terms, question))
-    {
-        return Point::new(what, "the kernel's", "it copies", "");
-    }
-    if shares_in_place(terms, form, question, lent) {
-        return Point::new(what, "ordinary", "in place, what peers receive to was just read", "");
-    }
-    if !copied {
-        return Point::new(what, "no extra ones", "results are reduced into their place", "");
-    }
-    let share = format!(
-        "{} bytes, the last cache of {} shared by {} ranks",
-        terms.beyond_caches_from(),
-        terms.last_cache_bytes,
-        terms.ranks
-    );
-    if terms.is_beyond_caches(bytes) {
-        let value = match form {
-            Form::Tree => "non-temporal, past the last cache, by ranks that hand nothing on",
-            _ => "non-temporal, past the last cache",
-        };
-        Point::new(what, value, format!("at least {share}"), "")
-    } else {
-        Point::new(what, "ordinary", format!("fewer than {share}"), "")
+/// True if ranks write results to peers' vectors, which are mapped.
+fn goes_abroad(terms: &Terms, form: Form, question: Question, lent: bool) -> bool {
+    match form {
+        Form::Joint => question.mapped,
+        Form::Slice => shares(terms, question, lent) == Shares::ForAll,
+        _ => false,
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Ring {
     flags: Vec<Place<RankFlags>>,
     annexes: Annexes,
     cells: Cells,
+    /// How this rank's payloads go into peers' vectors.
+    to_vectors: Stores,
     terms: Terms,
     trials: Trials,
     /// Slots in use: enough to let a writer run ahead of ranks that share its core; fewer where every
@@ -156,7 +158,9 @@ impl Ring {
         let mut terms = job.terms(&hierarchy);
         terms.cells = (stride - cells_at) / cell_bytes;
         let settings = job.settings();
-        let stores = Stores::new(settings.past_caches, settings.string_stores, job.own_cores());
+        let (past_caches, by_string) = (settings.past_caches, settings.string_stores);
+        let stores = Stores::new(past_caches, by_string, job.own_cores());
+        let to_vectors = Stores::abroad(past_caches, by_string, job.own_cores());
         let cells = Cells::new(&segment, &cells, terms.cells, gap_bytes(job.own_cores()), stores);
         Ok(Self {
             trials: Trials::new(|collective, bytes| terms.likely_joint(collective, bytes)),
@@ -168,6 +172,7 @@ impl Ring {
             flags,
             annexes,
             cells,
+            to_vectors,
             rank,
             world,
             peers,

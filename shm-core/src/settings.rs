@@ -159,10 +159,13 @@ pub const KEYS: &[(&str, &str)] = &[
         "for_all_max_bytes",
         "up to this size ranks write allreduce's results to all mapped vectors: auto (as measured) or a number",
     ),
-    ("past_caches", "whether payloads enter cells by non-temporal stores: auto (measured as it goes), 0 or 1"),
+    (
+        "past_caches",
+        "whether payloads enter cells and peers' vectors by non-temporal stores: auto (measured as it goes), 0 or 1",
+    ),
     (
         "string_stores",
-        "whether long payloads enter cells by the processor's string instruction: auto (measured as it goes), 0 or 1",
+        "whether long payloads enter them by the processor's string instruction: auto (measured as it goes), 0 or 1",
     ),
     ("last_cache_bytes", "size of the last cache, past which longer results are stored: auto or a number"),
     (

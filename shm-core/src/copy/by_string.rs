@@ -6,8 +6,10 @@
 
 use super::stores::{IN_A_ROW, line_ns};
 
-/// Shorter payloads never go by it: it takes some time to begin.
+/// Shorter payloads never go by it: it takes some time to begin. Into cells, and into peers' vectors, whose lines the writer itself
+/// may have written last.
 pub(super) const LEAST_BYTES: usize = 8 << 10;
+pub(super) const LEAST_BYTES_ABROAD: usize = 16 << 10;
 /// Timed copies by ordinary stores between two comparisons, at most: they are doubled with each that changes nothing.
 const LAST_PAUSE: u32 = 16;
 /// The part of what ordinary stores take that it may take, so that chance does not decide.
@@ -20,6 +22,8 @@ pub(super) struct ByString {
     taken: bool,
     /// A setting has decided; nothing is compared.
     fixed: bool,
+    /// Shorter payloads never go by it.
+    least_bytes: usize,
     /// Comparisons in a row that were for the other.
     against: u32,
     /// Timed copies by ordinary stores until the next comparison.
@@ -39,8 +43,9 @@ pub(super) struct Ordinary {
 
 impl ByString {
     /// `setting`: what a setting has decided, if it did. Without one, `fixed` means never.
-    pub(super) fn new(setting: Option<bool>, fixed: bool) -> Self {
+    pub(super) fn new(setting: Option<bool>, fixed: bool, least_bytes: usize) -> Self {
         Self {
+            least_bytes,
             taken: setting.unwrap_or(false),
             fixed: fixed || setting.is_some(),
             against: 0,
@@ -53,13 +58,13 @@ impl ByString {
     /// True if a payload goes by the instruction.
     #[inline]
     pub(super) fn takes(&self, bytes: usize) -> bool {
-        self.taken && bytes >= LEAST_BYTES
+        self.taken && bytes >= self.least_bytes
     }
 
     /// A copy by ordinary stores was timed. True if the next one that is timed is to be compared with it.
     pub(super) fn is_due(&mut self, bytes: usize) -> bool {
         self.until_next = self.until_next.saturating_sub(1);
-        !self.fixed && bytes >= LEAST_BYTES && self.until_next == 0
+        !self.fixed && bytes >= self.least_bytes && self.until_next == 0
     }
 
     /// Ordinary stores took `took_ns`; `until_look` copies behind the comparison the next is timed.
@@ -69,7 +74,7 @@ impl ByString {
 
     /// What the copy that is timed now is to be compared with, if it goes by the instruction.
     pub(super) fn compares(&mut self, bytes: usize) -> Option<Ordinary> {
-        self.ordinary.take().filter(|_| bytes >= LEAST_BYTES)
+        self.ordinary.take().filter(|_| bytes >= self.least_bytes)
     }
 
     /// Draws the conclusion from a copy by the instruction that took `took_ns`, of which a line may take `limit_ns`. Returns
@@ -107,7 +112,7 @@ mod tests {
 
     #[test]
     fn two_comparisons_in_a_row_decide() {
-        let mut by_string = ByString::new(None, false);
+        let mut by_string = ByString::new(None, false, LEAST_BYTES);
         assert_eq!(compared(&mut by_string, 600, 200), 0, "the next is timed as well");
         assert!(!by_string.takes(BYTES));
         assert_eq!(compared(&mut by_string, 600, 200), UNTIL_LOOK);
@@ -122,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_memory_does_quicker_is_left_to_it() {
-        let mut by_string = ByString::new(None, false);
+        let mut by_string = ByString::new(None, false, LEAST_BYTES);
         for _ in 0..3 {
             compared(&mut by_string, 9_000, 4_000);
         }
@@ -131,7 +136,7 @@ mod tests {
 
     #[test]
     fn comparisons_become_rarer_while_nothing_changes() {
-        let mut by_string = ByString::new(None, false);
+        let mut by_string = ByString::new(None, false, LEAST_BYTES);
         let mut pauses = Vec::new();
         for _ in 0..6 {
             let timed = (1..).find(|_| by_string.is_due(BYTES));
@@ -143,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_short_copy_ends_a_comparison() {
-        let mut by_string = ByString::new(None, false);
+        let mut by_string = ByString::new(None, false, LEAST_BYTES);
         assert!(!by_string.is_due(LEAST_BYTES - 1));
         by_string.note(BYTES, 600, UNTIL_LOOK);
         assert!(by_string.compares(LEAST_BYTES - 1).is_none());
@@ -152,9 +157,9 @@ mod tests {
 
     #[test]
     fn a_setting_decides() {
-        let mut always = ByString::new(Some(true), false);
+        let mut always = ByString::new(Some(true), false, LEAST_BYTES);
         assert!(always.takes(LEAST_BYTES) && !always.is_due(BYTES));
-        for mut never in [ByString::new(Some(false), false), ByString::new(None, true)] {
+        for mut never in [ByString::new(Some(false), false, LEAST_BYTES), ByString::new(None, true, LEAST_BYTES)] {
             assert!(!never.takes(BYTES) && !never.is_due(BYTES));
         }
     }

@@ -1,5 +1,5 @@
-//! Which stores bring a payload into cells: ordinary ones, those of the string instruction, or non-temporal ones past the
-//! caches.
+//! Which stores bring a payload into cells, or into a peer's vector: ordinary ones, those of the string instruction, or
+//! non-temporal ones past the caches.
 //!
 //! An ordinary store to a line that a reader's cache still holds must first have that copy taken back.
 //! Between near caches this costs a few nanoseconds a line, between distant ones (other L3 slices, other
@@ -15,8 +15,9 @@ use crate::sys::clock;
 
 /// Shorter payloads always go by ordinary stores.
 const LEAST_BYTES: usize = 512;
-/// Copies by ordinary stores between two that are timed, at least.
+/// Copies by ordinary stores between two that are timed, at least; into peers' vectors, where pieces are short, more.
 const LOOK_EVERY: u32 = 32;
+const LOOK_ABROAD_EVERY: u32 = 256;
 /// Copies past the caches between two trials of ordinary stores, at first; doubled with each that fails.
 const FIRST_PAUSE: u32 = 32;
 const LAST_PAUSE: u32 = 1024;
@@ -43,20 +44,27 @@ const fn is_short(bytes: usize) -> bool {
     bytes < LEAST_BYTES
 }
 
-/// How payloads of `bytes` go into cells, why, and the setting that would change it, if one would.
+/// How payloads of `bytes` go into cells, or `abroad`, why, and the setting that would change it, if one would.
 pub(crate) fn in_words(
     past_caches: Option<bool>,
     by_string: Option<bool>,
     bytes: usize,
+    abroad: bool,
 ) -> (&'static str, String, &'static str) {
     if is_short(bytes) {
         return ("ordinary", format!("fewer than {LEAST_BYTES} bytes at a time"), "");
     }
-    let is_long = bytes >= by_string::LEAST_BYTES;
+    let is_long = bytes >= if abroad { by_string::LEAST_BYTES_ABROAD } else { by_string::LEAST_BYTES };
     match past_caches {
         _ if is_long && by_string == Some(true) => ("string", "string_stores=1 was set".to_owned(), "string_stores"),
         Some(true) => ("non-temporal", "past_caches=1 was set".to_owned(), "past_caches"),
         Some(false) => ("ordinary", "past_caches=0 was set".to_owned(), "past_caches"),
+        None if abroad && is_long && by_string.is_none() => (
+            "ordinary or string",
+            "timed now and then, and what takes less is taken".to_owned(),
+            "past_caches, string_stores",
+        ),
+        None if abroad => ("ordinary", "vectors in place, or that caches hold, stay there".to_owned(), "past_caches"),
         None => {
             let (least, most) = LINE_NS;
             let line_ns = format!("{TIMES_MEMORY} times what memory takes, {least} to {most} ns a cache line");
@@ -71,7 +79,7 @@ pub(crate) fn in_words(
     }
 }
 
-/// How one rank's payloads go into its cells of one communicator.
+/// How one rank's payloads go into its cells of one communicator, or into its peers' vectors.
 #[derive(Debug)]
 pub(crate) struct Stores {
     past_caches: bool,
@@ -82,6 +90,8 @@ pub(crate) struct Stores {
     own_cores: bool,
     /// A setting has decided; nothing is timed.
     fixed: bool,
+    /// These go into peers' vectors, where timing never decides for stores past the caches.
+    abroad: bool,
     /// Copies until the next is timed.
     until_look: u32,
     pause: u32,
@@ -100,10 +110,11 @@ impl Stores {
         let (fixed, past_caches) = (past_caches.is_some(), past_caches.unwrap_or(false));
         Self {
             past_caches,
-            by_string: ByString::new(by_string, fixed),
+            by_string: ByString::new(by_string, fixed, by_string::LEAST_BYTES),
             ask_ahead: true,
             own_cores,
             fixed,
+            abroad: false,
             until_look: LOOK_EVERY,
             pause: FIRST_PAUSE,
             against: 0,
@@ -111,6 +122,13 @@ impl Stores {
             holds: 0,
             asks_memory: false,
         }
+    }
+
+    /// The same for peers' vectors, mapped, in place of cells. Past the caches only if that was set.
+    pub(crate) fn abroad(past_caches: Option<bool>, by_string: Option<bool>, own_cores: bool) -> Self {
+        let stores = Self::new(past_caches, by_string, own_cores);
+        let by_string = ByString::new(by_string, stores.fixed, by_string::LEAST_BYTES_ABROAD);
+        Self { abroad: true, by_string, limit_ns: LINE_NS.1, ..stores }
     }
 
     /// True if the lines of the next copy are worth asking for, by a rank that may be `idle`: where nobody waits for it, requests cost
@@ -208,6 +226,10 @@ impl Stores {
     /// Draws the conclusion from a copy by ordinary stores that took `took_ns`.
     fn judge(&mut self, bytes: usize, took_ns: u64) {
         self.ask_ahead = !self.own_cores || line_ns(bytes, took_ns, UNASKED_START_NS) > UNASKED_LINE_NS;
+        if self.abroad {
+            self.until_look = LOOK_ABROAD_EVERY;
+            return;
+        }
         let line_ns = line_ns(bytes, took_ns, START_NS);
         self.holds = self.holds.saturating_sub(1);
         if !self.past_caches && line_ns > LINE_NS.0 && self.holds == 0 {
@@ -276,6 +298,17 @@ mod tests {
         }
         stores.until_look = 0;
         assert!(!stores.ask_ahead(true), "not before the next is timed");
+    }
+
+    #[test]
+    fn into_peers_vectors_slow_stores_stay_ordinary() {
+        let mut abroad = Stores::abroad(None, None, true);
+        for (took_ns, ask_ahead) in [(FARTHER_NS, true), (FARTHER_NS, true), (NEAR_NS, false)] {
+            abroad.judge(BYTES, took_ns);
+            assert!(!abroad.past_caches && !abroad.asks_memory && abroad.until_look == LOOK_ABROAD_EVERY);
+            assert_eq!(abroad.ask_ahead, ask_ahead, "{took_ns} ns");
+        }
+        assert!(Stores::abroad(Some(true), None, true).past_caches);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 #![allow(unsafe_code)] // writes to memory that other processes map
 
 use super::{Ring, Span};
-use crate::copy::cico::{LINE, copy_in, prefetch_for_read, prefetch_for_write};
+use crate::copy::Access;
+use crate::copy::cico::{LINE, copy_in, copy_past_caches, prefetch_for_read, prefetch_for_write};
 use crate::error::Result;
 use crate::segment::layout::{INLINE_BYTES, POLLED_BYTES};
 
@@ -72,6 +73,33 @@ impl Ring {
     pub(crate) unsafe fn put_cells(&mut self, span: Span, offset: usize, from: *const u8, bytes: usize) {
         // SAFETY: nobody else writes to these bytes before a flag of this rank; the rest is the caller's promise.
         unsafe { self.cells.put(self.rank, span, offset, from, bytes) };
+    }
+
+    /// Copies `bytes` at `from` into a peer's vector, from `at` on; if it is mapped and that was decided, `past_caches`.
+    ///
+    /// # Errors
+    /// The kernel cannot write to it.
+    ///
+    /// # Safety
+    /// It has room for them, which its rank leaves to this one until a flag that this rank has yet to publish; `from` is valid
+    /// for `bytes` and not in it.
+    pub(crate) unsafe fn put_abroad(
+        &mut self,
+        vector: Access,
+        at: usize,
+        from: *const u8,
+        bytes: usize,
+        past_caches: bool,
+    ) -> Result<()> {
+        match vector {
+            // SAFETY: the caller's promise.
+            Access::Mapped(to) if past_caches => unsafe { copy_past_caches(to.wrapping_add(at), from, bytes) },
+            // SAFETY: the same.
+            Access::Mapped(to) => unsafe { self.to_vectors.copy_in(to.wrapping_add(at), from, bytes, true) },
+            // SAFETY: the same.
+            Access::Kernel(to) => unsafe { self.job.reach().write(to, at, from, bytes) }?,
+        }
+        Ok(())
     }
 
     /// Where this rank's `bytes` from `offset` on of its cells of `span` are, to be written otherwise; their pages are taken first.

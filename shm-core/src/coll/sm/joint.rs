@@ -13,18 +13,18 @@ use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::spread::{self, Spread};
 use crate::coll::sm::trials::{Kind, Times, Took, times};
-use crate::coll::sm::{PIECE_BYTES, copy_of};
+use crate::coll::sm::{MAPPED_STEP_BYTES, PIECE_BYTES, copy_of};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
-use crate::copy::cico::{LINE, copy, copy_to_shared};
+use crate::copy::cico::{LINE, copy};
 use crate::error::Result;
 use crate::job::AtWork;
 use crate::ring::{Ring, Span};
 use crate::segment::layout::PAGE;
 use reduce_kernels::{Call, Collective, Op};
 
-/// What is reduced at a time of mapped vectors: the first cache holds it.
-const MAPPED_STEP_BYTES: usize = 8 << 10;
+/// What is reduced at a time of mapped vectors where no cache holds all vectors: stores past the caches are quicker in longer runs.
+const BEYOND_STEP_BYTES: usize = 64 << 10;
 /// The same of those that the kernel copies, all peers' parts together: the second cache holds it, and of each it is so much,
 /// where that can be, that it is worth the microsecond of a call.
 const KERNEL_STEP_BYTES: RangeInclusive<usize> = 256 << 10..=1 << 20;
@@ -127,21 +127,16 @@ impl<'a> Joint<'a> {
     }
 
     /// Copies `piece` of the root's vector, which is this rank's, to all others'.
-    fn write(&self, ring: &Ring, piece: Range<usize>) -> Result<()> {
-        let copy = copy_of(ring, self.call.bytes(), copy_to_shared);
+    fn write(&self, ring: &mut Ring, piece: Range<usize>) -> Result<()> {
+        let past_caches = ring.terms().is_beyond_caches(self.call.bytes());
         let from = self.call.send.wrapping_add(piece.start);
-        for &peer in ring.peers() {
+        for index in 0..ring.peers().len() {
+            let Some(to) = self.operands.recv(ring.peers()[index]) else { unreachable!("{UNTOLD}") };
             // For each anew: peers that take their memory back do not wait for all of them.
             let _at_work = ring.reach_out()?;
-            // The peer has told where its vector is, with as many bytes (same signature), and keeps it until it has seen
+            // SAFETY: the peer has told where its vector is, with as many bytes (same signature), and keeps it until it has seen
             // this rank's second flag; nobody else writes `piece` of it. Buffers of two ranks do not overlap.
-            match self.operands.recv(peer) {
-                // SAFETY: as above.
-                Some(Access::Mapped(to)) => unsafe { copy(to.wrapping_add(piece.start), from, piece.len()) },
-                // SAFETY: as above.
-                Some(Access::Kernel(to)) => unsafe { ring.job().reach().write(to, piece.start, from, piece.len()) }?,
-                None => unreachable!("{UNTOLD}"),
-            }
+            unsafe { ring.put_abroad(to, piece.start, from, piece.len(), past_caches) }?;
         }
         Ok(())
     }
@@ -204,6 +199,7 @@ impl<'a> Joint<'a> {
         let fetched = self.fetched(ring);
         let written = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.recv(peer))).count();
         let step = match fetched + written {
+            0 if ring.terms().is_beyond_caches(self.call.bytes()) => BEYOND_STEP_BYTES,
             0 => MAPPED_STEP_BYTES,
             _ if fetched == 0 => kernel_step(1),
             // The room has a place for each peer, also for those whose vectors are mapped.
@@ -279,18 +275,26 @@ impl<'a> Joint<'a> {
     }
 
     /// Writes the `result` of a step to all who receive it.
-    fn bring(&self, ring: &Ring, at_work: Option<AtWork>, result: *const u8, at: usize, bytes: usize) -> Result<()> {
+    fn bring(
+        &self,
+        ring: &mut Ring,
+        at_work: Option<AtWork>,
+        result: *const u8,
+        at: usize,
+        bytes: usize,
+    ) -> Result<()> {
         let _at_work = at_work.map_or_else(|| ring.reach_out(), Ok)?;
-        // Else what is mapped has it already.
-        let is_apart = self.call.receives(ring.rank()) || is_users(&self.call);
-        for recv in ring.peers().iter().filter(|_| !self.whole).filter_map(|&peer| self.operands.recv(peer)) {
-            match recv {
-                // SAFETY: the peer has as many bytes there, and leaves this part of them to this rank.
-                Access::Mapped(recv) if is_apart => unsafe { copy_to_shared(recv.wrapping_add(at), result, bytes) },
-                Access::Mapped(_) => {}
-                // SAFETY: the same.
-                Access::Kernel(recv) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
-            }
+        let is_long = ring.terms().is_beyond_caches(self.call.bytes());
+        let receives = self.call.receives(ring.rank());
+        for index in 0..if self.whole { 0 } else { ring.peers().len() } {
+            let peer = ring.peers()[index];
+            let recv = self.operands.recv(peer);
+            // Else it is there already.
+            let Some(recv) = recv.filter(|_| receives || self.is_copied(recv)) else { continue };
+            // What is in place was just read, and is in this core's caches.
+            let past_caches = is_long && !self.operands.is_lent_in_place(peer);
+            // SAFETY: the peer has as many bytes there, and leaves this part of them to this rank.
+            unsafe { ring.put_abroad(recv, at, result, bytes, past_caches) }?;
         }
         Ok(())
     }

@@ -58,6 +58,8 @@ use trials::{Kind, Stay, Turn, Way};
 
 /// What is copied between two looks at the job.
 const PIECE_BYTES: usize = 4 << 20;
+/// What is reduced of mapped vectors before it is written to other ranks' vectors: the first cache holds it.
+pub(crate) const MAPPED_STEP_BYTES: usize = 8 << 10;
 
 type CopyBytes = unsafe fn(*mut u8, *const u8, usize);
 

@@ -11,10 +11,8 @@ use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::sliced::{Sliced, Spot};
 use crate::coll::sm::table::Reducers;
-use crate::coll::sm::{Form, Terms};
+use crate::coll::sm::{Form, MAPPED_STEP_BYTES, Terms};
 use crate::coll::{Poll, Progress, wait_for};
-use crate::copy::Access;
-use crate::copy::cico::{copy_past_caches, copy_to_shared};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use crate::sync::Wakers;
@@ -86,9 +84,6 @@ pub(crate) struct News {
     pub(crate) all_are_mapped: bool,
     pub(crate) any_is_lent_in_place: bool,
 }
-
-/// What is reduced between two copies to other ranks' vectors: the first cache holds it.
-const FOR_ALL_BYTES: usize = 8192;
 
 /// While the last cache holds all ranks' vectors of both kinds, to read one once more costs less than to write a result where a
 /// peer reads it.
@@ -251,7 +246,7 @@ impl<'a> Reduce<'a> {
         let is_for_all = self.shares == Shares::ForAll;
         let is_long = ring.terms().is_beyond_caches(sliced.call.bytes());
         let step =
-            if is_for_all { whole_elements(FOR_ALL_BYTES, uncut_bytes(&sliced.call)) } else { slice.len().max(1) };
+            if is_for_all { whole_elements(MAPPED_STEP_BYTES, uncut_bytes(&sliced.call)) } else { slice.len().max(1) };
         for start in slice.clone().step_by(step) {
             let bytes = step.min(slice.end - start);
             let at = sliced.chunks.offset(self.reduced) + start;
@@ -274,18 +269,14 @@ impl<'a> Reduce<'a> {
                 // slice, or apart from all sources.
                 unsafe { fold(op, sliced.call.datatype, result, from, bytes) };
             }
-            for &peer in ring.peers().iter().filter(|_| is_for_all) {
+            for index in 0..if is_for_all { ring.peers().len() } else { 0 } {
+                let peer = ring.peers()[index];
                 let Some(recv) = sliced.operands.recv(peer) else { continue };
                 // What is in place was just read, and is in this core's caches.
                 let past_caches = is_long && !sliced.operands.is_lent_in_place(peer);
-                let copy_for_all = if past_caches { copy_past_caches } else { copy_to_shared };
-                match recv {
-                    // SAFETY: the peer has as many bytes there and leaves this slice of them to this rank, which was
-                    // the only one to read them; they overlap no buffer of this rank.
-                    Access::Mapped(recv) => unsafe { copy_for_all(recv.wrapping_add(at), result, bytes) },
-                    // SAFETY: the same.
-                    Access::Kernel(recv) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
-                }
+                // SAFETY: the peer has as many bytes there and leaves this slice of them to this rank, which was
+                // the only one to read them; they overlap no buffer of this rank.
+                unsafe { ring.put_abroad(recv, at, result, bytes, past_caches) }?;
             }
             if self.shares == Shares::Slices {
                 // SAFETY: this rank was allowed to write to the span; of this slice peers read there nothing but the

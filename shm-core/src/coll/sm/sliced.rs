@@ -7,7 +7,7 @@ use crate::coll::sm::apart::is_users;
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::{Form, copy_of};
 use crate::copy::Access;
-use crate::copy::cico::{copy, copy_to_shared};
+use crate::copy::cico::copy;
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use reduce_kernels::{Call, Collective};
@@ -82,14 +82,11 @@ impl<'a> Sliced<'a> {
         bytes: usize,
     ) -> Result<()> {
         match self.operands.recv(self.call.root).filter(|_| !self.receives) {
+            // It is there already, unless a user's operator has reduced it to this rank's cells.
+            Some(Access::Mapped(_)) if !is_users(&self.call) => {}
             // SAFETY: the caller's promise.
-            Some(Access::Kernel(recv)) => unsafe { ring.job().reach().write(recv, at, result, bytes) }?,
-            // SAFETY: the caller's promise; a user's operator has reduced to this rank's cells.
-            Some(Access::Mapped(recv)) if is_users(&self.call) => unsafe {
-                copy_to_shared(recv.wrapping_add(at), result, bytes);
-            },
-            // It is there already.
-            Some(Access::Mapped(_)) | None => {}
+            Some(recv) => unsafe { ring.put_abroad(recv, at, result, bytes, false) }?,
+            None => {}
         }
         let is_lent = self.lends_results && self.operands.own_are_reached();
         if self.call.collective == Collective::Allreduce && !is_lent {
