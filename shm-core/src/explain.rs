@@ -8,7 +8,7 @@ use crate::coll::sm::{
     self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MAPPED_STEP_BYTES, News, Shares, Terms,
     pays_to_hand_on,
 };
-use crate::copy::{Method, Methods, stores};
+use crate::copy::{Method, Methods, loads, stores};
 use crate::error::Result;
 use crate::job::Load;
 use crate::segment::layout::{INLINE_BYTES, annex_bytes, beside_bytes};
@@ -178,7 +178,7 @@ impl Circumstances {
                 }
                 points.push(copies);
                 if !lent {
-                    points.push(self.stores("stores into cells", bytes.min(cut.chunk_bytes), false));
+                    points.push(self.stores("stores into cells", bytes.min(cut.chunk_bytes), None));
                 }
                 match form {
                     Form::Chain if terms.own_cores => points.push(Point::new(
@@ -241,7 +241,7 @@ impl Circumstances {
             return vec![Point::new("payload", "in its slot's annex", why, "")];
         }
         let why = format!("more than {} bytes, at most {}", annex_bytes.max(beside), terms.cell_bytes);
-        vec![Point::new("payload", "in one cell", why, ""), self.stores("stores into cells", bytes, false)]
+        vec![Point::new("payload", "in one cell", why, ""), self.stores("stores into cells", bytes, None)]
     }
 
     /// How ranks work on each other's vectors at once.
@@ -327,7 +327,7 @@ impl Circumstances {
         };
         let is_joint = form == Form::Joint;
         if lent
-            && !question.mapped
+            && !(question.mapped && terms.may_map)
             && (collective == Collective::Bcast || is_joint)
             && !(is_joint && is_handed_on(terms, question))
         {
@@ -338,9 +338,20 @@ impl Circumstances {
         }
         // What is in place was just read, and is in the caches.
         if goes_abroad(terms, form, question, lent) && (in_place || !terms.is_beyond_caches(bytes)) {
-            // A bcast is copied whole, of a reduction what has just been reduced.
-            let most = if collective == Collective::Bcast { bytes } else { MAPPED_STEP_BYTES };
-            return self.stores(what, most.min(bytes / terms.ranks), true);
+            // Of a bcast the root writes its part at once, of a reduction each what it has just reduced.
+            let is_bcast = collective == Collective::Bcast;
+            let what = if is_bcast { "the root's stores" } else { what };
+            let most = if is_bcast { bytes } else { MAPPED_STEP_BYTES };
+            return self.stores(what, most.min(bytes / terms.ranks), Some(terms.ranks - 1));
+        }
+        let is_out_of_cells = collective == Collective::Bcast && form == Form::Direct && !lent;
+        if is_out_of_cells && !terms.is_beyond_caches(bytes) {
+            let cut = Cut::new(terms, self.settings.chunk_bytes, form, collective, bytes);
+            let string_stores = self.settings.string_stores;
+            if let Some((value, because)) = loads::in_words(string_stores, terms.own_cores, bytes.min(cut.chunk_bytes))
+            {
+                return Point::new(what, value, because, "string_stores");
+            }
         }
         let share = format!(
             "{} bytes, the last cache of {} shared by {} ranks",
@@ -353,14 +364,14 @@ impl Circumstances {
                 Form::Tree => "non-temporal, past the last cache, by ranks that hand nothing on",
                 _ => "non-temporal, past the last cache",
             };
-            Point::new(what, value, format!("at least {share}"), "")
+            Point::new(what, value, format!("at least {share}"), "last_cache_bytes")
         } else {
-            Point::new(what, "ordinary", format!("fewer than {share}"), "")
+            Point::new(what, "ordinary", format!("fewer than {share}"), "last_cache_bytes")
         }
     }
 
     /// The stores by which `bytes` at a time go to where peers read them.
-    fn stores(&self, what: &'static str, bytes: usize, abroad: bool) -> Point {
+    fn stores(&self, what: &'static str, bytes: usize, abroad: Option<usize>) -> Point {
         let Settings { past_caches, string_stores, .. } = self.settings;
         let (value, because, change) = stores::in_words(past_caches, string_stores, bytes, abroad);
         Point::new(what, value, because, change)
@@ -423,7 +434,7 @@ fn reducers(terms: &Terms, question: Question, lent: bool) -> Point {
 /// True if ranks write results to peers' vectors, which are mapped.
 fn goes_abroad(terms: &Terms, form: Form, question: Question, lent: bool) -> bool {
     match form {
-        Form::Joint => question.mapped,
+        Form::Joint => question.mapped && terms.may_map,
         Form::Slice => shares(terms, question, lent) == Shares::ForAll,
         _ => false,
     }

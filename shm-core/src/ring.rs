@@ -20,8 +20,8 @@ use std::ptr;
 use std::rc::Rc;
 
 use crate::coll::sm::{Families, Family, HandOn, Link, Terms, Trials};
-use crate::copy::Stores;
 use crate::copy::cico::{LINE, Line, prefetch_for_read};
+use crate::copy::{Loads, Stores};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
 use crate::job::{AtWork, Job};
@@ -50,6 +50,8 @@ pub(crate) struct Ring {
     cells: Cells,
     /// How this rank's payloads go into peers' vectors.
     to_vectors: Stores,
+    /// How bcasts' come out of their roots' cells.
+    from_cells: Loads,
     terms: Terms,
     trials: Trials,
     /// Slots in use: enough to let a writer run ahead of ranks that share its core; fewer where every
@@ -160,7 +162,8 @@ impl Ring {
         let settings = job.settings();
         let (past_caches, by_string) = (settings.past_caches, settings.string_stores);
         let stores = Stores::new(past_caches, by_string, job.own_cores());
-        let to_vectors = Stores::abroad(past_caches, by_string, job.own_cores());
+        let to_vectors = Stores::abroad(past_caches, by_string, job.own_cores(), peers.len());
+        let from_cells = Loads::new(by_string, job.own_cores());
         let cells = Cells::new(&segment, &cells, terms.cells, gap_bytes(job.own_cores()), stores);
         Ok(Self {
             trials: Trials::new(|collective, bytes| terms.likely_joint(collective, bytes)),
@@ -173,6 +176,7 @@ impl Ring {
             annexes,
             cells,
             to_vectors,
+            from_cells,
             rank,
             world,
             peers,

@@ -31,9 +31,11 @@ pub struct Settings {
     /// Longest vector of an allreduce of which each rank writes its slice's result to all ranks' vectors, if these are
     /// mapped; `None` takes what was measured.
     pub for_all_max_bytes: Option<usize>,
-    /// Whether payloads enter cells by non-temporal stores; `None` times ordinary ones now and then.
+    /// Whether payloads enter cells by non-temporal stores; `None` times ordinary ones now and then. `Some(true)` also for peers'
+    /// mapped vectors, which else pass the caches only where these do not hold all vectors.
     pub past_caches: Option<bool>,
-    /// Whether long payloads enter cells by the processor's string instruction; `None` compares it with ordinary stores now and then.
+    /// Whether long payloads enter cells and peers' mapped vectors, and in bcasts leave cells, by the processor's string instruction;
+    /// `None` compares it with vector copies now and then.
     pub string_stores: Option<bool>,
     /// Size of the last cache, past which results of larger vectors are stored; `None` asks the machine.
     pub last_cache_bytes: Option<usize>,
@@ -161,11 +163,11 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     (
         "past_caches",
-        "whether payloads enter cells and peers' vectors by non-temporal stores: auto (measured as it goes), 0 or 1",
+        "whether payloads enter cells by non-temporal stores: auto (measured as it goes), 0 or 1; 1 also for what enters peers' vectors",
     ),
     (
         "string_stores",
-        "whether long payloads enter them by the processor's string instruction: auto (measured as it goes), 0 or 1",
+        "whether long payloads enter them, and in bcasts leave cells, by the processor's string instruction: auto (measured as it goes), 0 or 1",
     ),
     ("last_cache_bytes", "size of the last cache, past which longer results are stored: auto or a number"),
     (

@@ -9,6 +9,7 @@
 mod by_string;
 pub(crate) mod cico;
 mod described;
+pub(crate) mod loads;
 mod method;
 mod peers;
 pub(crate) mod probe;
@@ -22,6 +23,7 @@ mod remote;
 pub(crate) mod stores;
 
 pub(crate) use described::Described;
+pub(crate) use loads::Loads;
 pub use method::{Method, MethodSet, Methods};
 pub use reach::Lent;
 pub(crate) use reach::{Access, Home, Reach};

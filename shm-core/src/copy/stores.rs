@@ -44,27 +44,29 @@ const fn is_short(bytes: usize) -> bool {
     bytes < LEAST_BYTES
 }
 
-/// How payloads of `bytes` go into cells, or `abroad`, why, and the setting that would change it, if one would.
+/// How payloads of `bytes` go into cells, or into the vectors of so many peers `abroad`, why, and the setting that would change it, if one would.
 pub(crate) fn in_words(
     past_caches: Option<bool>,
     by_string: Option<bool>,
     bytes: usize,
-    abroad: bool,
+    abroad: Option<usize>,
 ) -> (&'static str, String, &'static str) {
     if is_short(bytes) {
         return ("ordinary", format!("fewer than {LEAST_BYTES} bytes at a time"), "");
     }
-    let is_long = bytes >= if abroad { by_string::LEAST_BYTES_ABROAD } else { by_string::LEAST_BYTES };
+    let is_long = bytes >= if abroad.is_some() { by_string::LEAST_BYTES_ABROAD } else { by_string::LEAST_BYTES };
     match past_caches {
         _ if is_long && by_string == Some(true) => ("string", "string_stores=1 was set".to_owned(), "string_stores"),
         Some(true) => ("non-temporal", "past_caches=1 was set".to_owned(), "past_caches"),
         Some(false) => ("ordinary", "past_caches=0 was set".to_owned(), "past_caches"),
-        None if abroad && is_long && by_string.is_none() => (
+        None if abroad == Some(1) && is_long && by_string.is_none() => (
             "ordinary or string",
             "timed now and then, and what takes less is taken".to_owned(),
             "past_caches, string_stores",
         ),
-        None if abroad => ("ordinary", "vectors in place, or that caches hold, stay there".to_owned(), "past_caches"),
+        None if abroad.is_some() => {
+            ("ordinary", "vectors in place, or that caches hold, stay there".to_owned(), "past_caches")
+        }
         None => {
             let (least, most) = LINE_NS;
             let line_ns = format!("{TIMES_MEMORY} times what memory takes, {least} to {most} ns a cache line");
@@ -124,11 +126,13 @@ impl Stores {
         }
     }
 
-    /// The same for peers' vectors, mapped, in place of cells. Past the caches only if that was set.
-    pub(crate) fn abroad(past_caches: Option<bool>, by_string: Option<bool>, own_cores: bool) -> Self {
+    /// The same for the mapped vectors of `peers`, in place of cells. Past the caches only if that was set. Times say something of
+    /// one peer only, so with several nothing is timed.
+    pub(crate) fn abroad(past_caches: Option<bool>, by_string: Option<bool>, own_cores: bool, peers: usize) -> Self {
         let stores = Self::new(past_caches, by_string, own_cores);
-        let by_string = ByString::new(by_string, stores.fixed, by_string::LEAST_BYTES_ABROAD);
-        Self { abroad: true, by_string, limit_ns: LINE_NS.1, ..stores }
+        let fixed = stores.fixed || peers > 1;
+        let by_string = ByString::new(by_string, fixed, by_string::LEAST_BYTES_ABROAD);
+        Self { abroad: true, by_string, fixed, limit_ns: LINE_NS.1, ..stores }
     }
 
     /// True if the lines of the next copy are worth asking for, by a rank that may be `idle`: where nobody waits for it, requests cost
@@ -148,8 +152,8 @@ impl Stores {
         self.until_look == 0 && !self.fixed
     }
 
-    /// Copies a payload into cells. `rested`: they have been written and read before, and nobody has asked for them
-    /// since, so that the time that ordinary stores take says something.
+    /// Copies a payload to where peers read it. `rested`: these lines have been written and read before, and nobody has asked for
+    /// them since, so that the time that ordinary stores take says something.
     ///
     /// # Safety
     /// As for [`copy`].
@@ -302,13 +306,14 @@ mod tests {
 
     #[test]
     fn into_peers_vectors_slow_stores_stay_ordinary() {
-        let mut abroad = Stores::abroad(None, None, true);
+        let mut abroad = Stores::abroad(None, None, true, 1);
         for (took_ns, ask_ahead) in [(FARTHER_NS, true), (FARTHER_NS, true), (NEAR_NS, false)] {
             abroad.judge(BYTES, took_ns);
             assert!(!abroad.past_caches && !abroad.asks_memory && abroad.until_look == LOOK_ABROAD_EVERY);
             assert_eq!(abroad.ask_ahead, ask_ahead, "{took_ns} ns");
         }
-        assert!(Stores::abroad(Some(true), None, true).past_caches);
+        assert!(!abroad.fixed && Stores::abroad(None, None, true, 2).fixed, "peers may be near and far");
+        assert!(Stores::abroad(Some(true), None, true, 1).past_caches);
     }
 
     #[test]

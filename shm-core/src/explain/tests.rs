@@ -56,7 +56,7 @@ fn reasons_name_what_has_decided() {
     assert!(point(&shared, "stores of results").value.contains("past the last cache"), "{shared}");
     let in_place = Question { in_place: true, ..question(Collective::Allreduce, 4 << 20, true) };
     let in_place = eight.explain(in_place);
-    assert!(point(&in_place, "stores of results").value.contains("ordinary"), "{in_place}");
+    assert_eq!(point(&in_place, "stores of results").value, "ordinary", "{in_place}");
     let longer = circumstances(8, false).explain(question(Collective::Bcast, 4 << 20, false));
     assert!(point(&longer, "stores of results").value.contains("past the last cache"), "{longer}");
     assert!(shared.to_string().contains("with a core each: solo/slice"), "{shared}");

@@ -75,7 +75,22 @@ impl Ring {
         unsafe { self.cells.put(self.rank, span, offset, from, bytes) };
     }
 
-    /// Copies `bytes` at `from` into a peer's vector, from `at` on; if it is mapped and that was decided, `past_caches`.
+    /// Copies `bytes` of a bcast from `rank`'s cells of `span` to `to`; if that was decided, `past_caches`.
+    ///
+    /// # Safety
+    /// The span is published and was taken for as many, and this rank has not consumed it; `to` is valid for them, this rank's own.
+    pub(crate) unsafe fn take_cells(&mut self, to: *mut u8, rank: usize, span: Span, bytes: usize, past_caches: bool) {
+        let from = self.cells(rank, span);
+        if past_caches {
+            // SAFETY: the caller's promise.
+            return unsafe { copy_past_caches(to, from, bytes) };
+        }
+        // SAFETY: the same.
+        unsafe { self.from_cells.copy_out(to, from, bytes) };
+    }
+
+    /// Copies `bytes` at `from` into a peer's vector, from `at` on, for a call of `call_bytes`: if it is mapped and no cache holds
+    /// all vectors, past these. `was_read`: this rank has just read what it overwrites there, which its caches hold then.
     ///
     /// # Errors
     /// The kernel cannot write to it.
@@ -89,13 +104,15 @@ impl Ring {
         at: usize,
         from: *const u8,
         bytes: usize,
-        past_caches: bool,
+        call_bytes: usize,
+        was_read: bool,
     ) -> Result<()> {
+        let past_caches = !was_read && self.terms.is_beyond_caches(call_bytes);
         match vector {
             // SAFETY: the caller's promise.
             Access::Mapped(to) if past_caches => unsafe { copy_past_caches(to.wrapping_add(at), from, bytes) },
             // SAFETY: the same.
-            Access::Mapped(to) => unsafe { self.to_vectors.copy_in(to.wrapping_add(at), from, bytes, true) },
+            Access::Mapped(to) => unsafe { self.to_vectors.copy_in(to.wrapping_add(at), from, bytes, !was_read) },
             // SAFETY: the same.
             Access::Kernel(to) => unsafe { self.job.reach().write(to, at, from, bytes) }?,
         }

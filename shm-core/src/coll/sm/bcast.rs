@@ -174,9 +174,9 @@ impl Progress for Pipelined<'_> {
                 }
                 // In the call's buffer, as above.
                 let to = self.call.recv.wrapping_add(offset);
-                let copy_out = copy_of(ring, self.call.bytes(), copy_from_shared);
+                let past_caches = ring.terms().is_beyond_caches(self.call.bytes());
                 // SAFETY: published, and kept until this rank has consumed the span.
-                unsafe { copy_out(to, ring.cells(self.call.root, span), bytes) };
+                unsafe { ring.take_cells(to, self.call.root, span, bytes, past_caches) };
             }
             // The root as well: its peers' next payloads come to the same cells.
             ring.consumed(span.end());

@@ -128,7 +128,6 @@ impl<'a> Joint<'a> {
 
     /// Copies `piece` of the root's vector, which is this rank's, to all others'.
     fn write(&self, ring: &mut Ring, piece: Range<usize>) -> Result<()> {
-        let past_caches = ring.terms().is_beyond_caches(self.call.bytes());
         let from = self.call.send.wrapping_add(piece.start);
         for index in 0..ring.peers().len() {
             let Some(to) = self.operands.recv(ring.peers()[index]) else { unreachable!("{UNTOLD}") };
@@ -136,7 +135,7 @@ impl<'a> Joint<'a> {
             let _at_work = ring.reach_out()?;
             // SAFETY: the peer has told where its vector is, with as many bytes (same signature), and keeps it until it has seen
             // this rank's second flag; nobody else writes `piece` of it. Buffers of two ranks do not overlap.
-            unsafe { ring.put_abroad(to, piece.start, from, piece.len(), past_caches) }?;
+            unsafe { ring.put_abroad(to, piece.start, from, piece.len(), self.call.bytes(), false) }?;
         }
         Ok(())
     }
@@ -194,12 +193,19 @@ impl<'a> Joint<'a> {
         ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.send(peer))).count()
     }
 
+    /// True if results are written to others past the caches.
+    fn goes_past_caches(&self, ring: &Ring) -> bool {
+        self.call.collective == Collective::Allreduce
+            && ring.terms().is_beyond_caches(self.call.bytes())
+            && !self.operands.any_is_lent_in_place(ring, &self.call)
+    }
+
     /// Reduces `piece` of all vectors, and brings the result to who receives it.
     fn reduce(&mut self, ring: &mut Ring, op: &Op, piece: Range<usize>) -> Result<()> {
         let fetched = self.fetched(ring);
         let written = ring.peers().iter().filter(|&&peer| self.is_copied(self.operands.recv(peer))).count();
         let step = match fetched + written {
-            0 if ring.terms().is_beyond_caches(self.call.bytes()) => BEYOND_STEP_BYTES,
+            0 if self.goes_past_caches(ring) => BEYOND_STEP_BYTES,
             0 => MAPPED_STEP_BYTES,
             _ if fetched == 0 => kernel_step(1),
             // The room has a place for each peer, also for those whose vectors are mapped.
@@ -284,17 +290,15 @@ impl<'a> Joint<'a> {
         bytes: usize,
     ) -> Result<()> {
         let _at_work = at_work.map_or_else(|| ring.reach_out(), Ok)?;
-        let is_long = ring.terms().is_beyond_caches(self.call.bytes());
         let receives = self.call.receives(ring.rank());
         for index in 0..if self.whole { 0 } else { ring.peers().len() } {
             let peer = ring.peers()[index];
             let recv = self.operands.recv(peer);
             // Else it is there already.
             let Some(recv) = recv.filter(|_| receives || self.is_copied(recv)) else { continue };
-            // What is in place was just read, and is in this core's caches.
-            let past_caches = is_long && !self.operands.is_lent_in_place(peer);
+            let was_read = self.operands.is_lent_in_place(peer);
             // SAFETY: the peer has as many bytes there, and leaves this part of them to this rank.
-            unsafe { ring.put_abroad(recv, at, result, bytes, past_caches) }?;
+            unsafe { ring.put_abroad(recv, at, result, bytes, self.call.bytes(), was_read) }?;
         }
         Ok(())
     }

@@ -244,7 +244,6 @@ impl<'a> Reduce<'a> {
         let mut at_work = sliced.operands.reach_out(ring)?;
         let is_users = is_users(&sliced.call);
         let is_for_all = self.shares == Shares::ForAll;
-        let is_long = ring.terms().is_beyond_caches(sliced.call.bytes());
         let step =
             if is_for_all { whole_elements(MAPPED_STEP_BYTES, uncut_bytes(&sliced.call)) } else { slice.len().max(1) };
         for start in slice.clone().step_by(step) {
@@ -272,11 +271,10 @@ impl<'a> Reduce<'a> {
             for index in 0..if is_for_all { ring.peers().len() } else { 0 } {
                 let peer = ring.peers()[index];
                 let Some(recv) = sliced.operands.recv(peer) else { continue };
-                // What is in place was just read, and is in this core's caches.
-                let past_caches = is_long && !sliced.operands.is_lent_in_place(peer);
+                let was_read = sliced.operands.is_lent_in_place(peer);
                 // SAFETY: the peer has as many bytes there and leaves this slice of them to this rank, which was
                 // the only one to read them; they overlap no buffer of this rank.
-                unsafe { ring.put_abroad(recv, at, result, bytes, past_caches) }?;
+                unsafe { ring.put_abroad(recv, at, result, bytes, sliced.call.bytes(), was_read) }?;
             }
             if self.shares == Shares::Slices {
                 // SAFETY: this rank was allowed to write to the span; of this slice peers read there nothing but the

@@ -84,8 +84,11 @@ impl<'a> Sliced<'a> {
         match self.operands.recv(self.call.root).filter(|_| !self.receives) {
             // It is there already, unless a user's operator has reduced it to this rank's cells.
             Some(Access::Mapped(_)) if !is_users(&self.call) => {}
-            // SAFETY: the caller's promise.
-            Some(recv) => unsafe { ring.put_abroad(recv, at, result, bytes, false) }?,
+            Some(recv) => {
+                let was_read = self.operands.is_lent_in_place(self.call.root);
+                // SAFETY: the caller's promise.
+                unsafe { ring.put_abroad(recv, at, result, bytes, self.call.bytes(), was_read) }?;
+            }
             None => {}
         }
         let is_lent = self.lends_results && self.operands.own_are_reached();

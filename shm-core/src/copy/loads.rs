@@ -1,0 +1,178 @@
+//! Which instructions bring a bcast's payload out of the root's cells: vector loads and stores, or the string instruction.
+//!
+//! The latter need not fetch the receiver's own lines before it overwrites them. How quick it is to read lines that another core
+//! has just written differs between processors, and between near and distant caches. So the two are compared as they go, by the
+//! mean of many pairs of copies: they differ by little, and single copies by as much.
+//! Measurements are in `docs/copy-in-copy-out.md`, decision 11.
+
+use super::cico::{copy_from_shared, copy_string};
+use super::stores::line_ns;
+use crate::sys::clock;
+
+/// Shorter payloads never go by the string instruction.
+const LEAST_BYTES: usize = 16 << 10;
+/// Copies between two pairs that are timed.
+const LOOK_EVERY: u32 = 32;
+/// Pairs of which the mean decides.
+const PAIRS: u8 = 16;
+/// What the string instruction may take of the other's time in the mean, to be taken, and not to be left again.
+const TAKEN_BELOW: f64 = 1.0;
+const LEFT_ABOVE: f64 = 1.03;
+/// One pair counts for no more or less than this: one of its copies may have been interrupted.
+const PAIR: (f64, f64) = (0.5, 2.0);
+
+/// How payloads of `bytes` come out of cells, and why, if it is not always by vector loads.
+pub(crate) fn in_words(by_string: Option<bool>, own_cores: bool, bytes: usize) -> Option<(&'static str, &'static str)> {
+    match by_string {
+        _ if bytes < LEAST_BYTES => None,
+        Some(true) => Some(("string", "string_stores=1 was set")),
+        None if own_cores => Some(("ordinary or string", "timed now and then, and what takes less is taken")),
+        _ => None,
+    }
+}
+
+/// How one rank takes payloads out of its peers' cells of one communicator.
+#[derive(Debug)]
+pub(crate) struct Loads {
+    by_string: bool,
+    /// A setting has decided, or ranks share cores; nothing is timed.
+    fixed: bool,
+    /// Copies until the next pair is timed.
+    until_look: u32,
+    /// Nanoseconds a line of the first copy of a pair, by vector loads.
+    ordinary: Option<f64>,
+    pairs: u8,
+    /// The sum of all pairs' times by the string instruction, each as part of the other's.
+    parts: f64,
+}
+
+impl Loads {
+    /// `by_string`: what a setting has decided, if it did. `own_cores`: each rank has a core.
+    pub(crate) fn new(by_string: Option<bool>, own_cores: bool) -> Self {
+        Self {
+            by_string: by_string.unwrap_or(false),
+            fixed: by_string.is_some() || !own_cores,
+            until_look: LOOK_EVERY,
+            ordinary: None,
+            pairs: 0,
+            parts: 0.0,
+        }
+    }
+
+    /// Copies a payload out of cells.
+    ///
+    /// # Safety
+    /// As for [`copy`](super::cico::copy).
+    #[inline]
+    #[allow(unsafe_code)] // passes its caller's promise on
+    pub(crate) unsafe fn copy_out(&mut self, to: *mut u8, from: *const u8, bytes: usize) {
+        if bytes < LEAST_BYTES {
+            // SAFETY: the caller's promise.
+            return unsafe { copy_from_shared(to, from, bytes) };
+        }
+        if self.until_look == 0 && !self.fixed {
+            // SAFETY: the caller's promise.
+            return unsafe { self.copy_timed(to, from, bytes) };
+        }
+        self.until_look = self.until_look.saturating_sub(1);
+        let copy = if self.by_string { copy_string } else { copy_from_shared };
+        // SAFETY: the caller's promise.
+        unsafe { copy(to, from, bytes) };
+    }
+
+    /// # Safety
+    /// As for [`copy_out`](Self::copy_out).
+    #[inline(never)]
+    #[allow(unsafe_code)] // passes its caller's promise on
+    unsafe fn copy_timed(&mut self, to: *mut u8, from: *const u8, bytes: usize) {
+        let copy = if self.ordinary.is_some() { copy_string } else { copy_from_shared };
+        let start_ns = clock::now_ns();
+        // SAFETY: the caller's promise.
+        unsafe { copy(to, from, bytes) };
+        // No pair: the copy is done only when its stores have left the core.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        self.note(line_ns(bytes, clock::now_ns().saturating_sub(start_ns), 0.0));
+    }
+
+    /// A copy that was timed took `line_ns` a line; the first of a pair goes by vector loads.
+    fn note(&mut self, line_ns: f64) {
+        let Some(ordinary) = self.ordinary.take() else {
+            self.ordinary = Some(line_ns);
+            return;
+        };
+        self.until_look = LOOK_EVERY;
+        let (least, most) = PAIR;
+        // Where the clock has not moved in between, the pair tells nothing.
+        let part = if ordinary > 0.0 { line_ns / ordinary } else { 1.0 };
+        self.parts += part.clamp(least, most);
+        self.pairs += 1;
+        if self.pairs == PAIRS {
+            let limit = if self.by_string { LEFT_ABOVE } else { TAKEN_BELOW };
+            self.by_string = self.parts < limit * f64::from(PAIRS);
+            (self.pairs, self.parts) = (0, 0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(loads: &mut Loads, pairs: u8, ordinary_ns: f64, string_ns: f64) {
+        for _ in 0..pairs {
+            loads.note(ordinary_ns);
+            assert_eq!(loads.until_look, 0, "the other half of the pair is next");
+            loads.note(string_ns);
+            assert_eq!(std::mem::take(&mut loads.until_look), LOOK_EVERY);
+        }
+    }
+
+    fn fresh() -> Loads {
+        Loads { until_look: 0, ..Loads::new(None, true) }
+    }
+
+    #[test]
+    fn the_mean_of_many_pairs_decides() {
+        let mut loads = fresh();
+        compared(&mut loads, PAIRS - 1, 1.2, 1.1);
+        assert!(!loads.by_string, "not before all are known");
+        compared(&mut loads, 1, 1.2, 1.1);
+        assert!(loads.by_string);
+        compared(&mut loads, PAIRS, 1.2, 1.22);
+        assert!(loads.by_string, "for so little nothing changes");
+        compared(&mut loads, PAIRS, 2.6, 2.8);
+        assert!(!loads.by_string);
+        compared(&mut loads, PAIRS, 1.2, 1.22);
+        assert!(!loads.by_string);
+    }
+
+    #[test]
+    fn one_copy_that_was_interrupted_decides_nothing() {
+        let mut loads = fresh();
+        compared(&mut loads, 1, 1_000.0, 1.0);
+        compared(&mut loads, PAIRS - 1, 1.0, 1.1);
+        assert!(!loads.by_string);
+        compared(&mut loads, 1, 1.0, 1_000.0);
+        compared(&mut loads, PAIRS - 1, 1.2, 1.0);
+        assert!(loads.by_string);
+        compared(&mut loads, PAIRS, 0.0, 0.0);
+        assert!(loads.by_string, "a clock that stands still tells nothing");
+    }
+
+    #[test]
+    fn nothing_is_compared_where_a_setting_decides_or_ranks_share_cores() {
+        for (by_string, own_cores, fixed, taken) in [
+            (None, true, false, false),
+            (None, false, true, false),
+            (Some(true), true, true, true),
+            (Some(false), true, true, false),
+            (Some(true), false, true, true),
+        ] {
+            let loads = Loads::new(by_string, own_cores);
+            assert_eq!((loads.fixed, loads.by_string), (fixed, taken));
+            let in_words = in_words(by_string, own_cores, LEAST_BYTES);
+            assert_eq!(in_words.is_some(), taken || !fixed);
+        }
+        assert_eq!(in_words(None, true, LEAST_BYTES - 1), None);
+    }
+}
