@@ -159,10 +159,7 @@ impl Circumstances {
             Form::Joint => {
                 lent = true;
                 points.extend(self.jointly(&terms, question));
-                let is_told = collective == Collective::Allreduce && is_handed_on(&terms, question);
-                if collective != Collective::Reduce && !is_told {
-                    points.push(self.stores_of_results(&terms, form, question, lent));
-                }
+                points.extend(self.joint_copies(&terms, question));
             }
             Form::Tree | Form::Direct | Form::Slice | Form::Ring | Form::Chain => {
                 if form == Form::Tree {
@@ -347,10 +344,8 @@ impl Circumstances {
         let is_out_of_cells = collective == Collective::Bcast && form == Form::Direct && !lent;
         if is_out_of_cells && !terms.is_beyond_caches(bytes) {
             let cut = Cut::new(terms, self.settings.chunk_bytes, form, collective, bytes);
-            let string_stores = self.settings.string_stores;
-            if let Some((value, because)) = loads::in_words(string_stores, terms.own_cores, bytes.min(cut.chunk_bytes))
-            {
-                return Point::new(what, value, because, "string_stores");
+            if let Some(point) = self.loads(what, bytes.min(cut.chunk_bytes)) {
+                return point;
             }
         }
         let share = format!(
@@ -368,6 +363,27 @@ impl Circumstances {
         } else {
             Point::new(what, "ordinary", format!("fewer than {share}"), "last_cache_bytes")
         }
+    }
+
+    /// By which instructions what is worked on jointly comes to where it is wanted.
+    fn joint_copies(&self, terms: &Terms, question: Question) -> Vec<Point> {
+        let Question { collective, bytes, .. } = question;
+        let is_told = collective == Collective::Allreduce && is_handed_on(terms, question);
+        if collective == Collective::Reduce || is_told {
+            return Vec::new();
+        }
+        let mut points = vec![self.stores_of_results(terms, Form::Joint, question, true)];
+        let is_read = collective == Collective::Bcast && goes_abroad(terms, Form::Joint, question, true);
+        if is_read && !terms.is_beyond_caches(bytes) {
+            points.extend(self.loads("the others' copies", bytes - bytes / terms.ranks));
+        }
+        points
+    }
+
+    /// How `bytes` of a bcast at a time are copied from where the root has them, if not always by vector loads.
+    fn loads(&self, what: &'static str, bytes: usize) -> Option<Point> {
+        let (value, because) = loads::in_words(self.settings.string_stores, self.own_cores, bytes)?;
+        Some(Point::new(what, value, because, "string_stores"))
     }
 
     /// The stores by which `bytes` at a time go to where peers read them.

@@ -20,7 +20,7 @@ use std::ptr;
 use std::rc::Rc;
 
 use crate::coll::sm::{Families, Family, HandOn, Link, Terms, Trials};
-use crate::copy::cico::{LINE, Line, prefetch_for_read};
+use crate::copy::cico::{LINE, Line, copy, copy_from_shared, prefetch_for_read};
 use crate::copy::{Loads, Stores};
 use crate::error::{Error, Result};
 use crate::exchange::Exchange;
@@ -50,8 +50,9 @@ pub(crate) struct Ring {
     cells: Cells,
     /// How this rank's payloads go into peers' vectors.
     to_vectors: Stores,
-    /// How bcasts' come out of their roots' cells.
+    /// How bcasts' come out of their roots' cells, and out of their vectors where they are mapped.
     from_cells: Loads,
+    from_vectors: Loads,
     terms: Terms,
     trials: Trials,
     /// Slots in use: enough to let a writer run ahead of ranks that share its core; fewer where every
@@ -163,7 +164,8 @@ impl Ring {
         let (past_caches, by_string) = (settings.past_caches, settings.string_stores);
         let stores = Stores::new(past_caches, by_string, job.own_cores());
         let to_vectors = Stores::abroad(past_caches, by_string, job.own_cores(), peers.len());
-        let from_cells = Loads::new(by_string, job.own_cores());
+        let from_cells = Loads::new(by_string, job.own_cores(), copy_from_shared);
+        let from_vectors = Loads::new(by_string, job.own_cores(), copy);
         let cells = Cells::new(&segment, &cells, terms.cells, gap_bytes(job.own_cores()), stores);
         Ok(Self {
             trials: Trials::new(|collective, bytes| terms.likely_joint(collective, bytes)),
@@ -177,6 +179,7 @@ impl Ring {
             cells,
             to_vectors,
             from_cells,
+            from_vectors,
             rank,
             world,
             peers,

@@ -1,11 +1,12 @@
-//! Which instructions bring a bcast's payload out of the root's cells: vector loads and stores, or the string instruction.
+//! Which instructions bring a bcast's payload out of the root's cells, or its mapped vector: vector loads and stores, or the
+//! string instruction.
 //!
 //! The latter need not fetch the receiver's own lines before it overwrites them. How quick it is to read lines that another core
 //! has just written differs between processors, and between near and distant caches. So the two are compared as they go, by the
 //! mean of many pairs of copies: they differ by little, and single copies by as much.
 //! Measurements are in `docs/copy-in-copy-out.md`, decision 11.
 
-use super::cico::{copy_from_shared, copy_string};
+use super::cico::copy_string;
 use super::stores::line_ns;
 use crate::sys::clock;
 
@@ -31,16 +32,18 @@ pub(crate) fn in_words(by_string: Option<bool>, own_cores: bool, bytes: usize) -
     }
 }
 
-/// How one rank takes payloads out of its peers' cells of one communicator.
+/// How one rank takes payloads out of its peers' cells of one communicator, or out of their vectors.
 #[derive(Debug)]
 pub(crate) struct Loads {
     by_string: bool,
+    /// The copy by vector loads.
+    by_vectors: unsafe fn(*mut u8, *const u8, usize),
     /// A setting has decided, or ranks share cores; nothing is timed.
     fixed: bool,
     /// Copies until the next pair is timed.
     until_look: u32,
-    /// Nanoseconds a line of the first copy of a pair, by vector loads.
-    ordinary: Option<f64>,
+    /// The first copy of a pair, by vector loads: from whom, and nanoseconds a line.
+    first: Option<(usize, f64)>,
     pairs: u8,
     /// The sum of all pairs' times by the string instruction, each as part of the other's.
     parts: f64,
@@ -48,34 +51,39 @@ pub(crate) struct Loads {
 
 impl Loads {
     /// `by_string`: what a setting has decided, if it did. `own_cores`: each rank has a core.
-    pub(crate) fn new(by_string: Option<bool>, own_cores: bool) -> Self {
+    pub(crate) fn new(
+        by_string: Option<bool>,
+        own_cores: bool,
+        by_vectors: unsafe fn(*mut u8, *const u8, usize),
+    ) -> Self {
         Self {
+            by_vectors,
             by_string: by_string.unwrap_or(false),
             fixed: by_string.is_some() || !own_cores,
             until_look: LOOK_EVERY,
-            ordinary: None,
+            first: None,
             pairs: 0,
             parts: 0.0,
         }
     }
 
-    /// Copies a payload out of cells.
+    /// Copies a payload from where `peer` has it.
     ///
     /// # Safety
     /// As for [`copy`](super::cico::copy).
     #[inline]
     #[allow(unsafe_code)] // passes its caller's promise on
-    pub(crate) unsafe fn copy_out(&mut self, to: *mut u8, from: *const u8, bytes: usize) {
+    pub(crate) unsafe fn copy_out(&mut self, to: *mut u8, peer: usize, from: *const u8, bytes: usize) {
         if bytes < LEAST_BYTES {
             // SAFETY: the caller's promise.
-            return unsafe { copy_from_shared(to, from, bytes) };
+            return unsafe { (self.by_vectors)(to, from, bytes) };
         }
         if self.until_look == 0 && !self.fixed {
             // SAFETY: the caller's promise.
-            return unsafe { self.copy_timed(to, from, bytes) };
+            return unsafe { self.copy_timed(to, peer, from, bytes) };
         }
         self.until_look = self.until_look.saturating_sub(1);
-        let copy = if self.by_string { copy_string } else { copy_from_shared };
+        let copy = if self.by_string { copy_string } else { self.by_vectors };
         // SAFETY: the caller's promise.
         unsafe { copy(to, from, bytes) };
     }
@@ -84,26 +92,28 @@ impl Loads {
     /// As for [`copy_out`](Self::copy_out).
     #[inline(never)]
     #[allow(unsafe_code)] // passes its caller's promise on
-    unsafe fn copy_timed(&mut self, to: *mut u8, from: *const u8, bytes: usize) {
-        let copy = if self.ordinary.is_some() { copy_string } else { copy_from_shared };
+    unsafe fn copy_timed(&mut self, to: *mut u8, peer: usize, from: *const u8, bytes: usize) {
+        let first = self.first.take().filter(|&(of, _)| of == peer);
+        let copy = if first.is_some() { copy_string } else { self.by_vectors };
         let start_ns = clock::now_ns();
         // SAFETY: the caller's promise.
         unsafe { copy(to, from, bytes) };
         // No pair: the copy is done only when its stores have left the core.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.note(line_ns(bytes, clock::now_ns().saturating_sub(start_ns), 0.0));
+        let line_ns = line_ns(bytes, clock::now_ns().saturating_sub(start_ns), 0.0);
+        match first {
+            Some((_, first)) => self.note(first, line_ns),
+            None => self.first = Some((peer, line_ns)),
+        }
     }
 
-    /// A copy that was timed took `line_ns` a line; the first of a pair goes by vector loads.
-    fn note(&mut self, line_ns: f64) {
-        let Some(ordinary) = self.ordinary.take() else {
-            self.ordinary = Some(line_ns);
-            return;
-        };
+    /// Of two copies from the same peer one by vector loads took `by_vectors` nanoseconds a line, one by the string instruction
+    /// `by_string`.
+    fn note(&mut self, by_vectors: f64, by_string: f64) {
         self.until_look = LOOK_EVERY;
         let (least, most) = PAIR;
         // Where the clock has not moved in between, the pair tells nothing.
-        let part = if ordinary > 0.0 { line_ns / ordinary } else { 1.0 };
+        let part = if by_vectors > 0.0 { by_string / by_vectors } else { 1.0 };
         self.parts += part.clamp(least, most);
         self.pairs += 1;
         if self.pairs == PAIRS {
@@ -117,18 +127,17 @@ impl Loads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::cico::copy;
 
     fn compared(loads: &mut Loads, pairs: u8, ordinary_ns: f64, string_ns: f64) {
         for _ in 0..pairs {
-            loads.note(ordinary_ns);
-            assert_eq!(loads.until_look, 0, "the other half of the pair is next");
-            loads.note(string_ns);
-            assert_eq!(std::mem::take(&mut loads.until_look), LOOK_EVERY);
+            loads.note(ordinary_ns, string_ns);
+            assert_eq!(loads.until_look, LOOK_EVERY);
         }
     }
 
     fn fresh() -> Loads {
-        Loads { until_look: 0, ..Loads::new(None, true) }
+        Loads::new(None, true, copy)
     }
 
     #[test]
@@ -160,6 +169,20 @@ mod tests {
     }
 
     #[test]
+    #[allow(unsafe_code)] // the copy's contract
+    fn a_pair_is_two_copies_from_one_peer() {
+        let (mut to, from) = (vec![0; LEAST_BYTES], vec![7_u8; LEAST_BYTES]);
+        let mut loads = Loads { until_look: 0, ..fresh() };
+        for (peer, pairs) in [(1, 0), (2, 0), (2, 1)] {
+            to.fill(0);
+            // SAFETY: two vectors of as many bytes.
+            unsafe { loads.copy_out(to.as_mut_ptr(), peer, from.as_ptr(), LEAST_BYTES) };
+            assert_eq!((loads.pairs, to == from), (pairs, true));
+        }
+        assert_eq!(loads.until_look, LOOK_EVERY);
+    }
+
+    #[test]
     fn nothing_is_compared_where_a_setting_decides_or_ranks_share_cores() {
         for (by_string, own_cores, fixed, taken) in [
             (None, true, false, false),
@@ -168,7 +191,7 @@ mod tests {
             (Some(false), true, true, false),
             (Some(true), false, true, true),
         ] {
-            let loads = Loads::new(by_string, own_cores);
+            let loads = Loads::new(by_string, own_cores, copy);
             assert_eq!((loads.fixed, loads.by_string), (fixed, taken));
             let in_words = in_words(by_string, own_cores, LEAST_BYTES);
             assert_eq!(in_words.is_some(), taken || !fixed);

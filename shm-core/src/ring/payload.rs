@@ -86,7 +86,37 @@ impl Ring {
             return unsafe { copy_past_caches(to, from, bytes) };
         }
         // SAFETY: the same.
-        unsafe { self.from_cells.copy_out(to, from, bytes) };
+        unsafe { self.from_cells.copy_out(to, rank, from, bytes) };
+    }
+
+    /// Copies `bytes` of a bcast of `call_bytes` from the vector of `rank`, from `at` on, to `to`: if it is mapped and no cache holds
+    /// all vectors, past these.
+    ///
+    /// # Errors
+    /// The kernel cannot read it.
+    ///
+    /// # Safety
+    /// It has as many bytes there, which its rank keeps as they are until this one has published a flag; `to` is valid for them,
+    /// this rank's own, and not in it.
+    pub(crate) unsafe fn take_abroad(
+        &mut self,
+        to: *mut u8,
+        (rank, vector): (usize, Access),
+        at: usize,
+        bytes: usize,
+        call_bytes: usize,
+    ) -> Result<()> {
+        match vector {
+            Access::Mapped(from) if self.terms.is_beyond_caches(call_bytes) => {
+                // SAFETY: the caller's promise.
+                unsafe { copy_past_caches(to, from.wrapping_add(at), bytes) };
+            }
+            // SAFETY: the same.
+            Access::Mapped(from) => unsafe { self.from_vectors.copy_out(to, rank, from.wrapping_add(at), bytes) },
+            // SAFETY: the same.
+            Access::Kernel(from) => unsafe { self.job.reach().read(from, at, to, bytes) }?,
+        }
+        Ok(())
     }
 
     /// Copies `bytes` at `from` into a peer's vector, from `at` on, for a call of `call_bytes`: if it is mapped and no cache holds

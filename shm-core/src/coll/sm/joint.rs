@@ -13,7 +13,7 @@ use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::spread::{self, Spread};
 use crate::coll::sm::trials::{Kind, Times, Took, times};
-use crate::coll::sm::{MAPPED_STEP_BYTES, PIECE_BYTES, copy_of};
+use crate::coll::sm::{MAPPED_STEP_BYTES, PIECE_BYTES};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
 use crate::copy::cico::{LINE, copy};
@@ -163,19 +163,13 @@ impl<'a> Joint<'a> {
     }
 
     /// Copies `piece` of the root's vector to this rank's.
-    fn read(call: &Call<'_>, operands: &Operands, ring: &Ring, piece: Range<usize>) -> Result<()> {
+    fn read(call: &Call<'_>, operands: &Operands, ring: &mut Ring, piece: Range<usize>) -> Result<()> {
         let _at_work = ring.reach_out()?;
-        let copy = copy_of(ring, call.bytes(), copy);
         let to = call.recv.wrapping_add(piece.start);
-        match operands.send(call.root) {
-            // SAFETY: the root has told where its vector is, with as many bytes (same signature), and keeps it as it is until
-            // it has seen this rank's second flag; of this rank's vector nobody else writes `piece`.
-            Some(Access::Mapped(from)) => unsafe { copy(to, from.wrapping_add(piece.start), piece.len()) },
-            // SAFETY: as above.
-            Some(Access::Kernel(from)) => unsafe { ring.job().reach().read(from, piece.start, to, piece.len()) }?,
-            None => unreachable!("{UNTOLD}"),
-        }
-        Ok(())
+        let Some(from) = operands.send(call.root) else { unreachable!("{UNTOLD}") };
+        // SAFETY: the root has told where its vector is, with as many bytes (same signature), and keeps it as it is until
+        // it has seen this rank's second flag; of this rank's vector nobody else writes `piece`.
+        unsafe { ring.take_abroad(to, (call.root, from), piece.start, piece.len(), call.bytes()) }
     }
 
     /// True if a vector is copied before it is reduced, or a result when it has been: by the kernel, or because the operator
