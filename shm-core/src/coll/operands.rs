@@ -7,13 +7,14 @@
 #![allow(unsafe_code)] // reads peers' memory
 
 use crate::copy::cico::{LINE, Line, copy};
-use crate::copy::{Access, Described, Method};
+use crate::copy::{Access, Method, Vectors};
 use crate::error::Result;
 use crate::job::AtWork;
 use crate::memory::Lent;
 use crate::ring::{Ring, Span};
 use crate::settings::{Settings, Single};
 use reduce_kernels::Call;
+use smallvec::SmallVec;
 
 /// One rank's vectors, as another one reaches them.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +37,7 @@ pub(crate) struct Operands {
     /// As long as the kernel copies this rank's own, from when they are told of.
     lent: Option<Lent>,
     /// By rank; `None` for what goes through cells. Empty as long as all do.
-    reached: Vec<Option<Reached>>,
+    reached: SmallVec<[Option<Reached>; 2]>,
     /// One is not `None`.
     any: bool,
     /// No rank, as far as known, does anything else before the operation has completed.
@@ -45,15 +46,14 @@ pub(crate) struct Operands {
     fetched: Vec<Line>,
 }
 
-/// What stands beside a rank's first flag: a word that is not 0 if its vectors can be reached, then both
-/// descriptions.
-const NEWS_WORDS: usize = 1 + 2 * Described::WORDS;
+/// What stands beside a rank's first flag: a word that is not 0 if its vectors can be reached, and if so is the first of
+/// [`Vectors`]'.
 const IN_CELLS: u64 = 0;
-const REACHABLE: u64 = 1;
+const REACHABLE: u8 = 1;
 /// Beside `REACHABLE`: the rank may do something else meanwhile.
-const WANDERS: u64 = 2;
+const WANDERS: u8 = 2;
 
-const _: () = assert!(NEWS_WORDS * size_of::<u64>() <= crate::segment::layout::INLINE_BYTES);
+const _: () = assert!(Vectors::WORDS * size_of::<u64>() <= crate::segment::layout::INLINE_BYTES);
 
 impl Operands {
     /// Decides where this rank's vectors lie. `may_reach`: peers can work on them where they are without
@@ -69,7 +69,7 @@ impl Operands {
     }
 
     fn own(own: bool, all_stay: bool) -> Self {
-        let (reached, fetched) = (Vec::new(), Vec::new());
+        let (reached, fetched) = (SmallVec::new(), Vec::new());
         Self { own, own_are_mapped: false, lent: None, reached, any: false, all_stay, fetched }
     }
 
@@ -86,20 +86,12 @@ impl Operands {
     /// Puts the news beside this rank's flag of `span`, the first of the operation. What peers conclude from it this rank
     /// concludes from the same words, as vectors may have been registered since the operation began.
     pub(crate) fn tell(&mut self, ring: &Ring, call: &Call<'_>, span: Span) {
-        let mut words = [0_u64; NEWS_WORDS];
-        let mut used = 1;
-        words[0] = IN_CELLS;
+        let (mut words, mut used) = ([IN_CELLS; Vectors::WORDS], 1);
         if self.own {
-            words[0] = if self.all_stay { REACHABLE } else { REACHABLE | WANDERS };
-            let (send, recv) = described(ring, call);
-            self.own_are_mapped = all_map(ring, &send, recv.as_ref());
+            let vectors = described(ring, call);
+            self.own_are_mapped = all_map(ring, &vectors);
             self.lent = (!self.own_are_mapped).then(|| ring.job().lend(call, ring.rank()));
-            let (send_words, recv_words) = words[1..].split_at_mut(Described::WORDS);
-            send_words.copy_from_slice(&send.to_words());
-            if let Some(recv) = recv {
-                recv_words.copy_from_slice(&recv.to_words());
-            }
-            used = NEWS_WORDS;
+            (words, used) = vectors.to_words(if self.all_stay { REACHABLE } else { REACHABLE | WANDERS });
         }
         // SAFETY: the caller may write to the span and has not published it; the words fit beside a flag.
         unsafe { ring.put_inline(span, words.as_ptr().cast(), used * size_of::<u64>()) };
@@ -110,31 +102,31 @@ impl Operands {
     /// # Errors
     /// Its memory cannot be reached after all.
     pub(crate) fn learn(&mut self, ring: &Ring, rank: usize, span: Span) -> Result<()> {
-        let mut words = [0_u64; NEWS_WORDS];
+        let mut words = [IN_CELLS; Vectors::WORDS];
+        let from = ring.inline(rank, span);
         // SAFETY: `rank` has published at least one word there, and writes no more before this rank leaves.
-        unsafe { copy(words.as_mut_ptr().cast(), ring.inline(rank, span), size_of::<u64>()) };
+        unsafe { copy(words.as_mut_ptr().cast(), from, size_of::<u64>()) };
         if words[0] == IN_CELLS {
             return Ok(());
         }
+        // SAFETY: as above, for the words that the first one tells of.
+        unsafe { copy(words.as_mut_ptr().cast(), from, Vectors::used(words[0]) * size_of::<u64>()) };
+        let vectors = Vectors::from_words(&words);
+        let (reach, world) = (ring.job().reach(), ring.world()[rank]);
+        let send = reach.resolve(world, &vectors.send)?;
+        let in_place = vectors.recv == Some(vectors.send);
+        let recv = match vectors.recv {
+            Some(_) if in_place => Some(send),
+            Some(recv) => Some(reach.resolve(world, &recv)?),
+            None => None,
+        };
+        let reached = Reached { send, recv, in_place, is_for_mapping: all_map(ring, &vectors) };
         if self.reached.is_empty() {
             self.reached.resize(ring.size(), None);
         }
-        // SAFETY: as above, for all words.
-        unsafe { copy(words.as_mut_ptr().cast(), ring.inline(rank, span), size_of_val(&words)) };
-        let reach = ring.job().reach();
-        let world = ring.world()[rank];
-        let (mut send, mut recv) = ([0; Described::WORDS], [0; Described::WORDS]);
-        send.copy_from_slice(&words[1..=Described::WORDS]);
-        recv.copy_from_slice(&words[1 + Described::WORDS..]);
-        let in_place = send == recv;
-        let send = Described::from_words(send);
-        let recv = recv.iter().any(|&word| word != 0).then(|| Described::from_words(recv));
-        let is_for_mapping = all_map(ring, &send, recv.as_ref());
-        let send = reach.resolve(world, &send)?;
-        let recv = recv.map(|recv| reach.resolve(world, &recv)).transpose()?;
+        self.reached[rank] = Some(reached);
         self.any = true;
-        self.all_stay &= words[0] & WANDERS == 0;
-        self.reached[rank] = Some(Reached { send, recv, in_place, is_for_mapping });
+        self.all_stay &= words[0] & u64::from(WANDERS) == 0;
         Ok(())
     }
 
@@ -266,22 +258,23 @@ pub(crate) fn can_be_reached(ring: &Ring, call: &Call<'_>) -> bool {
 
 /// True if peers map this rank's vectors of `call`.
 pub(crate) fn are_mapped(ring: &Ring, call: &Call<'_>) -> bool {
-    let (send, recv) = described(ring, call);
-    all_map(ring, &send, recv.as_ref())
+    let reach = ring.job().reach();
+    let is_mapped = |start| reach.everywhere(&reach.describe(start, call.bytes()));
+    is_mapped(call.send) && (call.is_in_place() || !call.receives(ring.rank()) || is_mapped(call.recv))
 }
 
 /// Where this rank's vectors of `call` are; what it receives to only if it does.
 #[inline]
-fn described(ring: &Ring, call: &Call<'_>) -> (Described, Option<Described>) {
+fn described(ring: &Ring, call: &Call<'_>) -> Vectors {
     let describe = |start| ring.job().reach().describe(start, call.bytes());
-    (describe(call.send), call.receives(ring.rank()).then(|| describe(call.recv)))
+    Vectors { send: describe(call.send), recv: call.receives(ring.rank()).then(|| describe(call.recv)) }
 }
 
 /// True if every rank would map a rank's vectors; all ranks say the same of them.
 #[inline]
-fn all_map(ring: &Ring, send: &Described, recv: Option<&Described>) -> bool {
+fn all_map(ring: &Ring, vectors: &Vectors) -> bool {
     let reach = ring.job().reach();
-    reach.everywhere(send) && recv.is_none_or(|recv| reach.everywhere(recv))
+    reach.everywhere(&vectors.send) && vectors.recv.is_none_or(|recv| reach.everywhere(&recv))
 }
 
 /// Whether vectors of a length are worked on where they are; what has decided it.

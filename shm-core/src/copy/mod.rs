@@ -22,7 +22,7 @@ mod registered;
 mod remote;
 pub(crate) mod stores;
 
-pub(crate) use described::Described;
+pub(crate) use described::Vectors;
 pub(crate) use loads::Loads;
 pub use method::{Method, MethodSet, Methods};
 pub use reach::Lent;

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 
 use super::harness::Files;
-use crate::copy::{Access, Described};
+use crate::copy::Access;
+use crate::copy::described::Described;
 use crate::exchange::Exchange;
 use crate::job::Job;
 use crate::settings::Settings;

@@ -2,7 +2,8 @@
 #![allow(unsafe_code)] // gives up rights and forbids system calls
 
 use super::Rank;
-use crate::copy::{Access, Described, Method};
+use crate::copy::described::Described;
+use crate::copy::{Access, Method};
 use crate::exchange::Exchange;
 use crate::memory::SharedVec;
 

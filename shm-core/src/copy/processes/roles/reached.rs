@@ -10,7 +10,8 @@ use reduce_kernels::{Call, Operator};
 
 use super::{Rank, descriptors, mappings, wait};
 use crate::comm::LocalComm;
-use crate::copy::{Access, Described};
+use crate::copy::Access;
+use crate::copy::described::Described;
 use crate::error::Error;
 use crate::memory::SharedVec;
 
