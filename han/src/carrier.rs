@@ -40,7 +40,7 @@ impl Carrier {
     }
 
     /// Carries out `call` and waits for it.
-    #[inline]
+    #[inline(always)] // a call of its own would save and restore a dozen registers
     pub(crate) fn run(&mut self, call: &Call<'_>, context: &Inner) -> Result<()> {
         match self {
             Self::Node(local) => context.of_node(local.run(call, || context.idle_on_node())),

@@ -447,6 +447,7 @@ impl Inner {
     }
 
     /// An error once this rank has finalized, or in a child that it has forked.
+    #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.finalized.get() {
             return Err(Error::Finalized);

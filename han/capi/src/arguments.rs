@@ -25,14 +25,21 @@ pub(crate) struct Extent {
     pub(crate) datatype: c_int,
 }
 
+/// The same, checked.
+#[derive(Clone, Copy)]
+struct Checked {
+    count: usize,
+    datatype: Datatype,
+    bytes: usize,
+}
+
 impl Extent {
-    /// The datatype, and the extent's bytes.
     #[inline]
-    fn check(self) -> Outcome<(Datatype, usize)> {
-        let datatype = datatype(self.datatype)?;
-        match self.count.checked_mul(datatype.size()) {
-            Some(bytes) if bytes as u64 <= ADDRESS_SPACE => Ok((datatype, bytes)),
-            _ => Err(too_large(self.count, datatype)),
+    fn check(self) -> Outcome<Checked> {
+        let (count, datatype) = (self.count, datatype(self.datatype)?);
+        match count.checked_mul(datatype.size()) {
+            Some(bytes) if bytes as u64 <= ADDRESS_SPACE => Ok(Checked { count, datatype, bytes }),
+            _ => Err(too_large(count, datatype)),
         }
     }
 }
@@ -61,15 +68,15 @@ fn no_datatype(code: c_int) -> Failure {
 pub(crate) type Then<'a> = &'a mut dyn FnMut(&Call<'static>) -> Outcome;
 
 /// `han_bcast`'s arguments as a call.
-#[inline(always)] // a call is 72 bytes: used where it was built, not returned
+#[inline(always)] // a call is 80 bytes: used where it was built, not returned
 pub(crate) fn bcast(comm: &Communicator, buffer: Target, extent: Extent, root: c_int, then: Then<'_>) -> Outcome {
-    let (datatype, bytes) = extent.check()?;
+    let Checked { count, datatype, bytes } = extent.check()?;
     let root = self::root(comm, root)?;
     let buffer = buffer.address();
     needed(buffer, bytes, "buffer")?;
     // SAFETY: the C caller vouches for `count` elements at `buffer` and leaves them alone until the
     // operation is complete.
-    then(&unsafe { Call::bcast_raw(buffer, extent.count, datatype, root) })
+    then(&unsafe { Call::bcast_raw(buffer, count, datatype, root) })
 }
 
 /// `han_reduce`'s arguments as a call.
@@ -82,8 +89,8 @@ pub(crate) fn reduce(
     (op, root): (Handle<UserOperator>, c_int),
     then: Then<'_>,
 ) -> Outcome {
-    let (datatype, _) = extent.check()?;
-    match builtin(op, datatype) {
+    let extent = extent.check()?;
+    match builtin(op, extent.datatype) {
         Some(operator) => reduce_by(comm, buffers, extent, (Op::Builtin(operator), root), then),
         None => reduce_by_rare(process, comm, buffers, extent, (op, root), then),
     }
@@ -94,11 +101,11 @@ fn reduce_by_rare(
     process: &Process,
     comm: &Communicator,
     buffers: (Source, Target),
-    extent: Extent,
+    extent: Checked,
     (op, root): (Handle<UserOperator>, c_int),
     then: Then<'_>,
 ) -> Outcome {
-    let op = rare_operator(process, op, datatype(extent.datatype)?)?;
+    let op = rare_operator(process, op, extent.datatype)?;
     reduce_by(comm, buffers, extent, (op, root), then)
 }
 
@@ -106,18 +113,17 @@ fn reduce_by_rare(
 fn reduce_by(
     comm: &Communicator,
     buffers: (Source, Target),
-    extent: Extent,
+    Checked { count, datatype, bytes }: Checked,
     (op, root): (Op, c_int),
     then: Then<'_>,
 ) -> Outcome {
-    let (datatype, bytes) = extent.check()?;
     let root = self::root(comm, root)?;
     let (send, recv) = (buffers.0.address(), buffers.1.address());
     if comm.rank() == root {
         let send = input(send, recv, bytes)?;
         // SAFETY: the C caller vouches for `count` elements at both buffers, which do not overlap, and
         // leaves them alone until the operation is complete.
-        return then(&unsafe { Call::reduce_raw(send, recv, extent.count, datatype, op, root) });
+        return then(&unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) });
     }
     if send.addr() == IN_PLACE {
         let why = "sendbuf is HAN_IN_PLACE on a rank that is not the root";
@@ -125,7 +131,7 @@ fn reduce_by(
     }
     needed(send, bytes, "sendbuf")?;
     // SAFETY: as above for `send`. `recv` is null: off the root, `han.h` says, it is not used.
-    then(&unsafe { Call::reduce_raw(send, ptr::null_mut(), extent.count, datatype, op, root) })
+    then(&unsafe { Call::reduce_raw(send, ptr::null_mut(), count, datatype, op, root) })
 }
 
 /// `han_allreduce`'s arguments as a call.
@@ -137,8 +143,8 @@ pub(crate) fn allreduce(
     op: Handle<UserOperator>,
     then: Then<'_>,
 ) -> Outcome {
-    let (datatype, _) = extent.check()?;
-    match builtin(op, datatype) {
+    let extent = extent.check()?;
+    match builtin(op, extent.datatype) {
         Some(operator) => allreduce_by(buffers, extent, Op::Builtin(operator), then),
         None => allreduce_by_rare(process, buffers, extent, op, then),
     }
@@ -148,22 +154,22 @@ pub(crate) fn allreduce(
 fn allreduce_by_rare(
     process: &Process,
     buffers: (Source, Target),
-    extent: Extent,
+    extent: Checked,
     op: Handle<UserOperator>,
     then: Then<'_>,
 ) -> Outcome {
-    let op = rare_operator(process, op, datatype(extent.datatype)?)?;
+    let op = rare_operator(process, op, extent.datatype)?;
     allreduce_by(buffers, extent, op, then)
 }
 
 #[inline(always)]
-fn allreduce_by(buffers: (Source, Target), extent: Extent, op: Op, then: Then<'_>) -> Outcome {
-    let (datatype, bytes) = extent.check()?;
+fn allreduce_by(buffers: (Source, Target), extent: Checked, op: Op, then: Then<'_>) -> Outcome {
+    let Checked { count, datatype, bytes } = extent;
     let recv = buffers.1.address();
     let send = input(buffers.0.address(), recv, bytes)?;
     // SAFETY: the C caller vouches for `count` elements at both buffers, which do not overlap, and
     // leaves them alone until the operation is complete.
-    then(&unsafe { Call::allreduce_raw(send, recv, extent.count, datatype, op) })
+    then(&unsafe { Call::allreduce_raw(send, recv, count, datatype, op) })
 }
 
 /// The predefined operator of a handle, if it is one that is defined for the datatype.

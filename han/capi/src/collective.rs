@@ -1,7 +1,7 @@
 //! The collectives of `han.h` in their three forms: blocking, non-blocking, persistent.
 //!
 //! All forms of a collective build the same [`Call`] and differ in what becomes of it. A blocking
-//! call is used where it was built: moving its 72 bytes, written in small pieces, costs as much as a small
+//! call is used where it was built: moving its 80 bytes, written in small pieces, costs as much as a small
 //! collective's way through the cache.
 #![allow(unsafe_code)] // Exports C symbols.
 

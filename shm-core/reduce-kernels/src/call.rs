@@ -132,6 +132,8 @@ pub struct Parts {
     pub op: Option<Op>,
     /// Elements of a rank's vector.
     pub count: usize,
+    /// The vector's bytes, `usize::MAX` if there cannot be as many.
+    pub(crate) bytes: usize,
     /// The root; 0 where there is none.
     pub root: usize,
     /// What this rank contributes; the same as `recv` when in place.
@@ -140,6 +142,22 @@ pub struct Parts {
     pub recv: *mut u8,
     /// What for.
     pub purpose: Purpose,
+}
+
+impl Parts {
+    /// Still without vectors.
+    #[inline]
+    pub(crate) const fn new(
+        collective: Collective,
+        datatype: Datatype,
+        op: Option<Op>,
+        count: usize,
+        root: usize,
+    ) -> Self {
+        let bytes = count.saturating_mul(datatype.size());
+        let (send, recv, purpose) = (std::ptr::null(), std::ptr::null_mut(), Purpose::Data);
+        Self { collective, datatype, op, count, bytes, root, send, recv, purpose }
+    }
 }
 
 /// The call that a piece belongs to.
@@ -163,9 +181,7 @@ impl Deref for Call<'_> {
 impl<'a> Call<'a> {
     #[inline]
     const fn new(collective: Collective, datatype: Datatype, op: Option<Op>, count: usize, root: usize) -> Self {
-        let (send, recv) = (std::ptr::null(), std::ptr::null_mut());
-        let parts = Parts { collective, datatype, op, count, root, send, recv, purpose: Purpose::Data };
-        Self { parts, whole: None, _buffers: PhantomData }
+        Self { parts: Parts::new(collective, datatype, op, count, root), whole: None, _buffers: PhantomData }
     }
 
     /// A barrier, which is the same every time.
@@ -330,7 +346,7 @@ impl<'a> Call<'a> {
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> usize {
-        self.count.saturating_mul(self.datatype.size())
+        self.bytes
     }
 
     /// True if `rank` receives a result.
@@ -364,7 +380,7 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn check(&self, rank: usize, size: usize) -> Result<()> {
         let defined = self.op.as_ref().is_none_or(|op| op.is_defined_for(self.datatype));
-        let fits = self.count.checked_mul(self.datatype.size()).is_some_and(|bytes| bytes <= isize::MAX as usize);
+        let fits = self.bytes <= isize::MAX as usize;
         let has_send = !self.send.is_null() || matches!(self.collective, Collective::Barrier);
         let has_buffers = self.count == 0 || (has_send && !(self.receives(rank) && self.recv.is_null()));
         if self.root < size && defined && fits && has_buffers {

@@ -17,7 +17,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::call::{Call, Collective, Parts, Purpose, Whole};
+use crate::call::{Call, Collective, Parts, Whole};
 use crate::{Datatype, Op, Operator, Signature, say};
 
 /// What keeps the memory of a call's pieces: as long as somebody has a share of it, it is there.
@@ -155,16 +155,7 @@ impl Pieces {
         assert!(self.keep.scratch.bytes() > 0, "a signal needs a byte of scratch memory");
         let at = self.keep.scratch.start.cast::<u8>();
         let op = (collective != Collective::Bcast).then_some(Op::Builtin(Operator::Bor));
-        let parts = Parts {
-            collective,
-            datatype: Datatype::Byte,
-            op,
-            count: 1,
-            root,
-            send: at,
-            recv: at,
-            purpose: Purpose::Data,
-        };
+        let parts = Parts { send: at, recv: at, ..Parts::new(collective, Datatype::Byte, op, 1, root) };
         Call::piece(parts, self.share())
     }
 
@@ -177,16 +168,7 @@ impl Pieces {
         send: *const u8,
         recv: *mut u8,
     ) -> Call<'static> {
-        let parts = Parts {
-            collective,
-            datatype: self.parts.datatype,
-            op,
-            count: range.len(),
-            root,
-            send,
-            recv,
-            purpose: Purpose::Data,
-        };
+        let parts = Parts { send, recv, ..Parts::new(collective, self.parts.datatype, op, range.len(), root) };
         Call::piece(parts, self.share())
     }
 

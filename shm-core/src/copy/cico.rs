@@ -14,13 +14,54 @@ use std::mem::MaybeUninit;
 /// touches `to`.
 #[inline]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
-    if bytes == 8 {
-        // The commonest payload beside a flag, without a call.
-        // SAFETY: both are valid for 8 bytes.
-        return unsafe { copy_piece::<8>(to, from, &mut 0) };
+    if bytes <= LINE {
+        // SAFETY: the caller's promise.
+        return unsafe { copy_short(to, from, bytes) };
     }
     // SAFETY: the caller's promise.
     unsafe { copy_asking::<0, 0>(to, from, bytes) };
+}
+
+/// Copies at most a line without a call and without a loop: pieces from the front, and as many that end with the last byte.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(always)]
+unsafe fn copy_short(to: *mut u8, from: *const u8, bytes: usize) {
+    debug_assert!(bytes <= LINE);
+    // SAFETY, here and below: `bytes` are at least the pieces' length, and at most twice as many.
+    match bytes {
+        33.. => {
+            // SAFETY: above.
+            unsafe { copy_ends::<16>(to, from, 32) };
+            let last = bytes - 32;
+            // SAFETY: above.
+            unsafe { copy_ends::<16>(to.wrapping_add(last), from.wrapping_add(last), 32) };
+        }
+        // SAFETY: above.
+        16.. => unsafe { copy_ends::<16>(to, from, bytes) },
+        // SAFETY: above.
+        8.. => unsafe { copy_ends::<8>(to, from, bytes) },
+        // SAFETY: above.
+        4.. => unsafe { copy_ends::<4>(to, from, bytes) },
+        // SAFETY: above.
+        2.. => unsafe { copy_ends::<2>(to, from, bytes) },
+        // SAFETY: above.
+        1 => unsafe { copy_piece::<1>(to, from, 0) },
+        0 => {}
+    }
+}
+
+/// Copies the first `N` of `bytes` and the last `N`, which may be some of the first.
+///
+/// # Safety
+/// As for [`copy`], for `bytes`, which are `N` at least.
+#[inline(always)]
+unsafe fn copy_ends<const N: usize>(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_piece::<N>(to, from, 0) };
+    // SAFETY: the same.
+    unsafe { copy_piece::<N>(to, from, bytes - N) };
 }
 
 /// As [`copy`], from lines that other cores' caches or memory may hold: of a long copy they are asked for in advance.
@@ -84,9 +125,22 @@ unsafe fn copy_asking<const READ: usize, const WRITTEN: usize>(to: *mut u8, from
 ///
 /// # Safety
 /// As for [`copy`]; `to` is a multiple of 8.
-#[inline]
+#[inline(always)] // short payloads stand in front of a flag that peers wait for
 pub(crate) unsafe fn copy_in(to: *mut u8, from: *const u8, bytes: usize) {
-    if bytes == 8 || bytes >= LEAST_WHOLE {
+    if bytes <= LINE - to.addr() % LINE {
+        // SAFETY: the caller's promise; it is one line.
+        unsafe { copy_short(to, from, bytes) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { copy_in_lines(to, from, bytes) };
+    }
+}
+
+/// # Safety
+/// As for [`copy_in`].
+#[inline(never)]
+unsafe fn copy_in_lines(to: *mut u8, from: *const u8, bytes: usize) {
+    if bytes >= LEAST_WHOLE {
         // SAFETY: the caller's promise.
         return unsafe { copy(to, from, bytes) };
     }
@@ -125,48 +179,35 @@ const LEAST_WHOLE: usize = 512;
 
 /// # Safety
 /// As for [`copy_in`].
-#[inline(never)]
 unsafe fn copy_in_pieces(to: *mut u8, from: *const u8, bytes: usize) {
     let mut at = 0;
     // SAFETY, here and below: a piece lies within `bytes`; loads and stores of any alignment.
     if !to.addr().is_multiple_of(16) && bytes >= 8 {
         // SAFETY: above.
-        unsafe { copy_piece::<8>(to, from, &mut at) };
+        unsafe { copy_piece::<8>(to, from, at) };
+        at += 8;
     }
     while bytes - at >= 16 {
         // SAFETY: above.
-        unsafe { copy_piece::<16>(to, from, &mut at) };
+        unsafe { copy_piece::<16>(to, from, at) };
+        at += 16;
     }
-    if bytes - at >= 8 {
-        // SAFETY: above.
-        unsafe { copy_piece::<8>(to, from, &mut at) };
-    }
-    if bytes - at >= 4 {
-        // SAFETY: above.
-        unsafe { copy_piece::<4>(to, from, &mut at) };
-    }
-    if bytes - at >= 2 {
-        // SAFETY: above.
-        unsafe { copy_piece::<2>(to, from, &mut at) };
-    }
-    if bytes > at {
-        // SAFETY: above.
-        unsafe { copy_piece::<1>(to, from, &mut at) };
-    }
+    // What is left is part of one line.
+    // SAFETY: above.
+    unsafe { copy_short(to.wrapping_add(at), from.wrapping_add(at), bytes - at) };
 }
 
-/// Copies the `N` bytes at `at`, which it moves behind them.
+/// Copies the `N` bytes at `at`.
 ///
 /// # Safety
 /// As for [`copy`], for these bytes.
 #[inline(always)]
-unsafe fn copy_piece<const N: usize>(to: *mut u8, from: *const u8, at: &mut usize) {
+unsafe fn copy_piece<const N: usize>(to: *mut u8, from: *const u8, at: usize) {
     // Elements may have padding, which is nothing that could be read as bytes.
     // SAFETY: the caller's promise; a load of any alignment.
-    let piece = unsafe { from.wrapping_add(*at).cast::<[MaybeUninit<u8>; N]>().read() };
+    let piece = unsafe { from.wrapping_add(at).cast::<[MaybeUninit<u8>; N]>().read() };
     // SAFETY: the same, for a store.
-    unsafe { to.wrapping_add(*at).cast::<[MaybeUninit<u8>; N]>().write(piece) };
-    *at += N;
+    unsafe { to.wrapping_add(at).cast::<[MaybeUninit<u8>; N]>().write(piece) };
 }
 
 /// Below this the C library uses vector registers itself.
@@ -376,7 +417,7 @@ mod tests {
     fn every_length_and_alignment_is_copied_and_nothing_else() {
         let source: Vec<u8> = (0..5000).map(|i| u8::try_from(i % 251).unwrap_or(0)).collect();
         for bytes in (0..300).chain([511, 512, 513, 639, 640, 641, 4095, 4096, 4100]) {
-            for (from, to) in [(0, 0), (1, 0), (0, 3), (16, 48), (31, 33)] {
+            for (from, to) in [(0, 0), (1, 0), (0, 3), (5, 8), (16, 48), (31, 33)] {
                 let ways = if to % 8 == 0 {
                     &[copy, copy_to_shared, copy_past_caches, copy_string, copy_in][..]
                 } else {

@@ -20,6 +20,7 @@ use crate::sys::map;
 
 /// Times round the ring before it doubles: by then it has cost about what the new cells will.
 const LAPS: u64 = 8;
+const _: () = assert!(FIRST_CELLS.is_power_of_two());
 /// Spans that fit into the ring at a time, or it doubles at once: twice what forms have in flight, because cells may
 /// be left over at a lap's end.
 const SPANS: usize = 8;
@@ -66,6 +67,7 @@ impl Cells {
     /// each payload.
     pub(super) fn new(segment: &Segment, at: &[usize], most: usize, gap_bytes: usize, stores: Stores) -> Self {
         let cell_bytes = cell_bytes(at.len());
+        assert!(cell_bytes.is_power_of_two(), "a cell of {cell_bytes} bytes");
         Self {
             first: at.iter().map(|&at| segment.bytes_at(at, most * cell_bytes)).collect(),
             cell_bytes,
@@ -114,12 +116,14 @@ impl Cells {
             self.grow();
         }
         let (ring, cells) = (self.count as u64, cells as u64);
-        let at = self.taken % ring;
+        // Rings double from a power of two, and dividing takes as long as copying a KiB.
+        let within = |place: u64| place & (ring - 1);
+        let at = within(self.taken);
         // Consecutive, so not across the ring's end.
         let begin = if at + cells > ring { self.taken + (ring - at) } else { self.taken };
         self.taken = begin + cells;
         #[allow(clippy::cast_possible_truncation)] // at most the ring's cells
-        let end = (begin % ring + cells) as usize;
+        let end = (within(begin) + cells) as usize;
         self.used = self.used.max(end);
         // Whatever began a ring before this span's end has had some of its cells, or is older still.
         while let Some(&(earlier, at)) = self.intact.front()
@@ -130,14 +134,14 @@ impl Cells {
         }
         self.intact.push_back((last, begin));
         #[allow(clippy::cast_possible_truncation)] // less than the ring's cells, and bytes
-        let (first_cell, bytes) = ((begin % ring) as u32, bytes as u32);
+        let (first_cell, bytes) = (within(begin) as u32, bytes as u32);
         let needed = if before(self.overrun, oldest) { oldest } else { self.overrun };
         Span::with_cells(step, needed, first_cell, bytes)
     }
 
     /// Cells that a payload of `bytes` takes.
     fn cells_of(&self, bytes: usize) -> usize {
-        (bytes + self.gap_bytes).div_ceil(self.cell_bytes)
+        (bytes + self.gap_bytes + self.cell_bytes - 1) >> self.cell_bytes.trailing_zeros()
     }
 
     /// Doubles the ring, unless it is as long as can be.

@@ -23,7 +23,7 @@ impl Ring {
     /// # Safety
     /// [`may_write`](Self::may_write) has allowed it, the span is not yet published, `bytes` is at
     /// most [`INLINE_BYTES`] and `from` is valid for that many.
-    #[inline]
+    #[inline(always)] // few instructions, in front of the flag that peers wait for
     pub(crate) unsafe fn put_inline(&self, span: Span, from: *const u8, bytes: usize) {
         debug_assert!(bytes <= INLINE_BYTES);
         self.slot(self.rank, span.step()).write(|to| {
@@ -49,12 +49,24 @@ impl Ring {
     ///
     /// # Safety
     /// As for [`put_inline`](Self::put_inline), for at most the bytes that the span was taken for.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn put_payload(&mut self, span: Span, from: *const u8, bytes: usize) {
         if self.is_beside(bytes) {
             // SAFETY: the caller's promise.
             unsafe { self.put_inline(span, from, bytes) };
-        } else if bytes <= self.annexes.bytes() {
+        } else {
+            // SAFETY: the same.
+            unsafe { self.put_apart(span, from, bytes) };
+        }
+    }
+
+    /// The same for a payload that does not stand beside its flag.
+    ///
+    /// # Safety
+    /// As for [`put_payload`](Self::put_payload).
+    #[inline(never)]
+    unsafe fn put_apart(&mut self, span: Span, from: *const u8, bytes: usize) {
+        if bytes <= self.annexes.bytes() {
             let annex = self.annexes.own(self.rank, span.step());
             // SAFETY: an annex has room, and is this rank's as long as the slot is.
             unsafe { copy_in(annex, from, bytes) };
@@ -226,7 +238,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`published`](Self::published).
-    #[inline]
+    #[inline(always)] // polled
     pub(crate) fn look_for_payload(&self, peer: usize, span: Span, bytes: usize) -> Result<bool> {
         if self.published(peer, span)? {
             return Ok(true);
@@ -241,7 +253,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`published`](Self::published).
-    #[inline]
+    #[inline(always)] // polled
     pub(crate) fn look_for_payloads(&self, span: Span, bytes: usize, next: &mut usize) -> Result<bool> {
         while let Some(&peer) = self.peers.get(*next) {
             if !self.look_for_payload(peer, span, bytes)? {

@@ -36,7 +36,7 @@ impl<'a, C: Borrow<Call<'a>>> Reduce<C> {
     }
 
     /// Reduces what all ranks have published.
-    #[inline]
+    #[inline(always)] // once, where it is polled
     fn finish(&self, ring: &mut Ring) {
         let call = self.call.borrow();
         let Some(op) = &call.op else { return };

@@ -151,11 +151,15 @@ impl Timed<'_> {
 
 impl<'a> Operation<'a> {
     /// Enters the operation on this rank. `stays`: the rank does nothing else before it has completed.
-    #[inline]
     pub(crate) fn begin(ring: &mut Ring, call: Call<'a>, stays: bool) -> Self {
+        let decision = choose(ring, &call);
+        Self::decided(ring, call, decision, stays)
+    }
+
+    fn decided(ring: &mut Ring, call: Call<'a>, decision: Decision, stays: bool) -> Self {
         ring.enter(call.signature());
         ring.record();
-        match choose(ring, &call) {
+        match decision {
             Decision::Together => Self::by_trial(ring, call, stays),
             decision => Self::in_form(ring, call, decision.form(), stays),
         }
@@ -222,10 +226,11 @@ impl<'a> Operation<'a> {
 /// The small forms are driven as what they are, without the enumeration's size and branches.
 #[inline]
 pub(crate) fn run(ring: &mut Ring, call: &Call<'_>, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-    if choose(ring, call).form() != Form::Flat {
+    let decision = choose(ring, call);
+    if decision.form() != Form::Flat {
         #[allow(unsafe_code)] // a call that is lent is carried out as one of one's own
         // SAFETY: the lent one is not begun, and this one is completed or given up when this function returns.
-        let operation = Operation::begin(ring, unsafe { call.again() }, true);
+        let operation = Operation::decided(ring, unsafe { call.again() }, decision, true);
         return carry_out(ring, operation, idle);
     }
     let before = ring.enter(call.signature());
