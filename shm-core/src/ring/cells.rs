@@ -116,7 +116,7 @@ impl Cells {
             self.grow();
         }
         let (ring, cells) = (self.count as u64, cells as u64);
-        // Rings double from a power of two, and dividing takes as long as copying a KiB.
+        // Rings double from a power of two, so that nothing is divided.
         let within = |place: u64| place & (ring - 1);
         let at = within(self.taken);
         // Consecutive, so not across the ring's end.

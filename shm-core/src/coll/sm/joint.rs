@@ -333,7 +333,7 @@ fn kernel_step(vectors: usize) -> usize {
 /// vector's begin: where that is aligned, no line, and no page of a long vector, is written by two ranks, unless elements do
 /// not divide these.
 fn cut(bytes: usize, element_bytes: usize, part: usize, of: usize) -> usize {
-    // Without the divisions, each as long as copying a KiB.
+    // Without the divisions.
     if part == 0 || part == of {
         return if part == 0 { 0 } else { bytes };
     }

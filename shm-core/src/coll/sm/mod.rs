@@ -156,6 +156,7 @@ impl<'a> Operation<'a> {
         Self::decided(ring, call, decision, stays)
     }
 
+    /// The same, as was decided.
     fn decided(ring: &mut Ring, call: Call<'a>, decision: Decision, stays: bool) -> Self {
         ring.enter(call.signature());
         ring.record();
