@@ -14,7 +14,7 @@ use nix::fcntl::{FallocateFlags, FcntlArg, Flock, FlockArg, OFlag, SealFlag, fal
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
-use nix::unistd::geteuid;
+use nix::unistd::{geteuid, gettid};
 
 use crate::error::{Error, Result};
 
@@ -209,11 +209,12 @@ impl SharedMap {
         fallocate(file, flags, offset, bytes).map_err(|e| Error::system("fallocate(PUNCH_HOLE)", e))
     }
 
-    /// How a process of the same user reaches this object while this one holds it open.
+    /// How a process of the same user reaches this object while this one holds it open and the calling thread lives: that
+    /// thread's number also serves where the main thread has ended.
     #[must_use]
     pub fn path_for_peers(&self) -> PathBuf {
         let fd = self.file().map_or(-1, AsRawFd::as_raw_fd);
-        PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()))
+        PathBuf::from(format!("/proc/{}/fd/{fd}", gettid()))
     }
 
     /// Closes the descriptor; the memory stays mapped.

@@ -1,6 +1,7 @@
 //! The mappings of this process, as the kernel lists them.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -10,7 +11,10 @@ use nix::unistd::read;
 /// Room for a line of the list: all that matters stands before the name, which may be cut.
 const LINE_BYTES: usize = 4096;
 
-/// One line of `/proc/self/maps`.
+/// The list that the kernel makes of them. That of the process itself (`/proc/self`) is empty once its main thread has ended.
+pub(super) const LIST: &str = "/proc/thread-self/maps";
+
+/// One line of the list.
 #[derive(Debug)]
 pub(super) struct Mapping<'a> {
     pub(super) range: Range<usize>,
@@ -44,13 +48,17 @@ impl<'a> Mapping<'a> {
 /// Allocates nothing, so that a forked child may call it, and `look` may change the mapping that it is shown.
 ///
 /// # Errors
-/// The list cannot be read.
-pub(super) fn each(mut look: impl FnMut(&Mapping<'_>) -> bool) -> Result<(), Errno> {
-    let list = open(c"/proc/self/maps", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
-    let (mut buffer, mut filled, mut skips) = ([0_u8; LINE_BYTES], 0, false);
+/// The list cannot be read, or is empty: who reads it has a mapping at least.
+pub(super) fn each(look: impl FnMut(&Mapping<'_>) -> bool) -> Result<(), Errno> {
+    each_of(&open(LIST, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?, look)
+}
+
+fn each_of(list: &OwnedFd, mut look: impl FnMut(&Mapping<'_>) -> bool) -> Result<(), Errno> {
+    let (mut buffer, mut filled, mut skips, mut is_empty) = ([0_u8; LINE_BYTES], 0, false, true);
     loop {
-        let bytes = match read(&list, &mut buffer[filled..]) {
+        let bytes = match read(list, &mut buffer[filled..]) {
             Err(Errno::EINTR) => continue,
+            Ok(0) if is_empty => return Err(Errno::ESRCH),
             Ok(0) => return Ok(()),
             bytes => bytes?,
         };
@@ -64,6 +72,7 @@ pub(super) fn each(mut look: impl FnMut(&Mapping<'_>) -> bool) -> Result<(), Err
             }
             let (line, behind) = rest.split_at(end.unwrap_or(rest.len()));
             let mapping = line.utf8_chunks().next().and_then(|text| Mapping::parse(text.valid()));
+            is_empty &= mapping.is_none();
             if !std::mem::replace(&mut skips, is_cut)
                 && let Some(mapping) = mapping
                 && look(&mapping)
@@ -118,5 +127,11 @@ mod tests {
         })
         .unwrap();
         assert_eq!(shown, 3);
+    }
+
+    #[test]
+    fn a_list_without_mappings_is_none() {
+        let empty = open("/dev/null", OFlag::O_RDONLY, Mode::empty()).unwrap();
+        assert_eq!(each_of(&empty, |_| panic!("there is nothing to show")), Err(Errno::ESRCH));
     }
 }

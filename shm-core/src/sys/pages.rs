@@ -94,7 +94,7 @@ pub fn obstacle_in(range: &Range<usize>) -> Result<Option<String>> {
         reached = mapping.range.end;
         fault.is_some() || reached >= range.end
     });
-    read.map_err(|errno| Error::system("/proc/self/maps", errno))?;
+    read.map_err(|errno| Error::system(maps::LIST, errno))?;
     let fault = fault.or_else(|| (reached < range.end).then(|| format!("nothing is mapped at {reached:#x}")));
     let locked = || are_locked(range).then(|| "it is locked in memory (mlock), which shared pages are not".to_owned());
     Ok(fault.or_else(locked))
@@ -151,7 +151,7 @@ impl Mirror {
     pub fn new() -> Result<Self> {
         let file = map::sealed_memfd("han-registered", ADDRESSES)?;
         let inode = file.metadata().map_err(|error| Error::io("fstat", &error))?.ino();
-        Ok(Self { file, inode, pagemap: File::open("/proc/self/pagemap").ok() })
+        Ok(Self { file, inode, pagemap: File::open("/proc/thread-self/pagemap").ok() })
     }
 
     /// The descriptor, for peers and for forked children.
@@ -180,7 +180,7 @@ impl Mirror {
             }
             mapping.range.end >= range.end
         });
-        read.map_err(|errno| Error::system("/proc/self/maps", errno))?;
+        read.map_err(|errno| Error::system(maps::LIST, errno))?;
         parts.extend((reached < range.end).then_some(reached..range.end));
         Ok(parts)
     }

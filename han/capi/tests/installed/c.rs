@@ -40,6 +40,12 @@ fn memory_that_peers_can_reach() {
     passes(&program("memory"));
 }
 
+/// Peers do not reach the process then, but its memory is what it was.
+#[test]
+fn memory_is_registered_when_the_main_thread_has_ended() {
+    passes(&program("main_ended"));
+}
+
 #[test]
 fn wrong_arguments_give_codes() {
     passes(&program("misuse"));
