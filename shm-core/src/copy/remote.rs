@@ -73,10 +73,11 @@ impl RemoteBuffer {
         Error::Unreachable { rank: self.rank, pid: self.pid, reason }
     }
 
-    /// The error of a peer that has ended.
+    /// The error of a peer that has ended; the kernel says the same of one whose main thread has.
     #[cold]
     pub(super) fn gone(&self) -> Error {
-        Error::Unreachable { rank: self.rank, pid: self.pid, reason: "the process has ended".to_owned() }
+        let reason = "the process has ended, or its main thread has: peers reach its memory by that thread".to_owned();
+        Error::Unreachable { rank: self.rank, pid: self.pid, reason }
     }
 }
 
