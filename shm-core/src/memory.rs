@@ -9,7 +9,7 @@ use std::rc::Rc;
 use reduce_kernels::{Call, Element};
 
 pub use crate::copy::Lent;
-use crate::copy::{Home, Neighbours};
+use crate::copy::{Home, Neighbours, Untold};
 use crate::error::{Error, Result};
 use crate::job::Job;
 
@@ -93,14 +93,16 @@ impl Job {
     /// Makes memory private again that was registered by this start; its contents stay.
     ///
     /// # Errors
-    /// It is not registered, or was freed before.
+    /// [`Error::InvalidArgument`]: it is not registered; or it was freed before, and is registered no more. [`Error::System`]:
+    /// the system does not tell whether it was freed, and it stays registered; or does not make all of its pages private, and
+    /// it is registered no more.
     ///
     /// # Safety
     /// No operation uses the buffer, and until this returns no other thread accesses the pages that it lies
     /// on, also other data there.
     pub unsafe fn unregister(&self, start: *mut u8) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.reach().unregister(start) }
+        unsafe { self.reach().unregister(start, Untold::Refused) }
     }
 }
 
@@ -133,7 +135,7 @@ impl Drop for Registered<'_> {
     fn drop(&mut self) {
         // SAFETY: no operation can have borrowed the slice beyond `work`, and pages that hold other data stay where
         // they are if this process has other threads (`Neighbours::IfAlone`).
-        let outcome = unsafe { self.job.reach().unregister(self.start) };
+        let outcome = unsafe { self.job.reach().unregister(self.start, Untold::Kept) };
         debug_assert!(outcome.is_ok() || std::thread::panicking(), "{outcome:?}");
     }
 }

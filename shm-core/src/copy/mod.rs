@@ -27,5 +27,5 @@ pub(crate) use loads::Loads;
 pub use method::{Method, MethodSet, Methods};
 pub use reach::Lent;
 pub(crate) use reach::{Access, Home, Reach};
-pub(crate) use registered::Neighbours;
+pub(crate) use registered::{Neighbours, Untold};
 pub(crate) use stores::Stores;

@@ -23,7 +23,7 @@ use super::described::Described;
 use super::method::{Method, Methods};
 use super::peers::{Peer, place_of};
 use super::regions::{Extent, Region, Regions, rounded};
-use super::registered::{Neighbours, Registered, pages_around, refused};
+use super::registered::{Neighbours, Registered, Untold, pages_around, refused};
 use super::remote::{RemoteBuffer, nothing_there};
 
 /// A peer's buffer, as this rank reaches it.
@@ -377,22 +377,23 @@ impl Reach {
     /// Makes registered memory private again; its contents stay.
     ///
     /// # Errors
-    /// No registered buffer begins there, it was freed before, or the system refuses.
+    /// No registered buffer begins there, or the system does not tell ([`Untold::Refused`]); nothing has changed then. It was
+    /// freed before, or the system refuses; then it is registered no more.
     ///
     /// # Safety
     /// No operation uses the buffer, and until this returns no other thread accesses its pages.
-    pub(crate) unsafe fn unregister(&self, start: *mut u8) -> Result<()> {
+    pub(crate) unsafe fn unregister(&self, start: *mut u8, untold: Untold) -> Result<()> {
         let buffer = start.expose_provenance();
         if !self.is_own() {
             let why = "this process is a forked child of the rank that registered it".to_owned();
             return Err(Error::InvalidArgument(why));
         }
-        let region = self.registered.borrow().region_of(buffer)?;
-        if let Some(region) = region.and_then(|region| self.regions.borrow_mut().remove(region)) {
+        let leaving = self.registered.borrow().leaving(buffer, self.lent.borrow().is_empty(), untold)?;
+        if let Some(region) = leaving.region.and_then(|region| self.regions.borrow_mut().remove(region)) {
             self.bury(region);
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.registered.borrow_mut().give_back(buffer, self.lent.borrow().is_empty()) }
+        // SAFETY: just found; the rest is the caller's promise.
+        unsafe { self.registered.borrow_mut().give_back(leaving) }
     }
 
     /// Enters a region into the table. Peers learn of it by descriptions, whose flags are a release.

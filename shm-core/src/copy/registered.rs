@@ -33,6 +33,30 @@ pub(super) struct Registered {
     mirror: Option<Mirror>,
 }
 
+/// What becomes of the pages of a buffer that is unregistered.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    /// The buffer's place in the list.
+    index: usize,
+    /// The number of its region.
+    pub(super) region: Option<u64>,
+    /// They become private.
+    there: Vec<Range<usize>>,
+    /// They were freed before.
+    gone: Vec<Range<usize>>,
+    /// They stay shared.
+    stay: Vec<Range<usize>>,
+}
+
+/// What is done where the system does not tell which pages of a buffer were freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Untold {
+    /// The buffer stays registered.
+    Refused,
+    /// Its pages stay shared.
+    Kept,
+}
+
 /// Who may share pages with a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Neighbours {
@@ -111,17 +135,6 @@ impl Registered {
         self.list.push(Registration { buffer, bytes, neighbours: Neighbours::Still, pages, region: None });
     }
 
-    /// The parts of `pages` that no registered buffer lies on, and that need not stay shared.
-    fn uncovered(&self, pages: &Range<usize>) -> Vec<Range<usize>> {
-        uncovered(pages, self.shared())
-    }
-
-    /// All pages that are, or were, shared.
-    fn shared(&self) -> impl Iterator<Item = &Range<usize>> {
-        let registered = self.list.iter().filter(|known| known.region.is_some()).map(|known| &known.pages);
-        registered.chain(&self.retained)
-    }
-
     /// Takes the pages in for the region `region`, those of them that are `fresh`.
     ///
     /// # Safety
@@ -184,62 +197,66 @@ impl Registered {
         outcome
     }
 
-    /// The region of the buffer that begins at `buffer`.
+    /// Finds out what is to be given back of the buffer that begins at `buffer`, as far as other buffers do not lie on its
+    /// pages. `still`: no peer's kernel copies other data of this process, which may lie on the first and the last page.
     ///
     /// # Errors
-    /// It is not registered.
-    pub(super) fn region_of(&self, buffer: usize) -> Result<Option<u64>> {
-        let known = self.list.iter().find(|known| known.buffer == buffer);
+    /// It is not registered, or the system does not tell ([`Untold::Refused`]).
+    pub(super) fn leaving(&self, buffer: usize, still: bool, untold: Untold) -> Result<Leaving> {
+        let index = self.list.iter().position(|known| known.buffer == buffer);
         let unknown = || Error::InvalidArgument(format!("no registered buffer begins at {buffer:#x}"));
-        known.map(|known| known.region).ok_or_else(unknown)
+        let index = index.ok_or_else(unknown)?;
+        let known = &self.list[index];
+        let mut leaving =
+            Leaving { index, region: known.region, there: Vec::new(), gone: Vec::new(), stay: Vec::new() };
+        let Some(mirror) = self.mirror.as_ref().filter(|_| known.region.is_some()) else { return Ok(leaving) };
+        let edges = edges(buffer, known.bytes, &known.pages);
+        let may_move = still && threads_beside(&edges, known.neighbours).is_ok_and(|threads| threads == 1);
+        if !may_move {
+            leaving.stay = edges;
+        }
+        let others = shared(self.list[..index].iter().chain(&self.list[index + 1..]));
+        for range in uncovered(&known.pages, others.chain(&self.retained).chain(&leaving.stay)) {
+            match mirror.lacks(&range) {
+                Ok(gone) => {
+                    leaving.there.extend(uncovered(&range, gone.iter()));
+                    leaving.gone.extend(gone);
+                }
+                Err(error) if untold == Untold::Refused => return Err(error),
+                Err(_) => leaving.stay.push(range),
+            }
+        }
+        Ok(leaving)
     }
 
-    /// Forgets a buffer and gives its pages back, as far as other buffers do not lie on them. `still`: no peer's kernel
-    /// copies other data of this process, which may lie on the first and the last page.
+    /// Forgets a buffer and gives its pages back.
     ///
     /// # Errors
-    /// It is not registered, its memory was freed before, or the system refuses.
+    /// Its memory was freed before, or the system refuses.
     ///
     /// # Safety
-    /// Nobody accesses the pages meanwhile.
-    pub(super) unsafe fn give_back(&mut self, buffer: usize, still: bool) -> Result<()> {
-        let index = self.list.iter().position(|known| known.buffer == buffer);
-        let Some(index) = index else { return self.region_of(buffer).map(|_| ()) };
-        let Registration { bytes, pages, neighbours, region, .. } = self.list.remove(index);
+    /// [`leaving`](Self::leaving) has just found them, and nobody accesses the pages meanwhile.
+    pub(super) unsafe fn give_back(&mut self, leaving: Leaving) -> Result<()> {
+        let Leaving { index, region, there, gone, stay } = leaving;
+        let buffer = self.list.remove(index).buffer;
         if region.is_none() {
             return Ok(());
         }
-        let edges = edges(buffer, bytes, &pages);
-        let may_move = still && threads_beside(&edges, neighbours).is_ok_and(|threads| threads == 1);
         let still = Still::begin();
-        if !may_move {
-            self.retained.extend(edges);
-        }
-        let Some(mirror) = &self.mirror else { return Ok(()) };
-        let (mut there, mut stay, mut outcome) = (Vec::new(), Vec::new(), Ok(()));
-        for range in self.uncovered(&pages) {
-            match mirror.lacks(&range) {
-                Ok(gone) if gone.is_empty() => there.push(range),
-                Ok(gone) => {
-                    let why = format!("the memory at {buffer:#x} was freed before it was unregistered");
-                    outcome = Err(Error::InvalidArgument(why));
-                    there.extend(uncovered(&range, gone.iter()));
-                    for part in &gone {
-                        mirror.discard(part);
-                    }
-                }
-                Err(error) => {
-                    outcome = Err(error);
-                    stay.push(range);
-                }
+        self.retained.extend(stay);
+        if let Some(mirror) = &self.mirror {
+            for part in &gone {
+                mirror.discard(part);
             }
         }
-        self.retained.extend(stay);
         // SAFETY: these pages are the mirror's, no other buffer lies on them, and nobody uses them.
         let released = unsafe { self.release(&there) };
         // With fewer ranges there is room.
         let _ = self.protect(&still);
-        outcome.and(released)
+        if gone.is_empty() {
+            return released;
+        }
+        Err(Error::InvalidArgument(format!("the memory at {buffer:#x} was freed before it was unregistered")))
     }
 
     /// Gives all back.
@@ -247,9 +264,11 @@ impl Registered {
     /// # Safety
     /// Nobody accesses the pages meanwhile.
     pub(super) unsafe fn give_all_back(&mut self) {
-        while let Some(buffer) = self.list.last().map(|last| last.buffer) {
+        while let Some(buffer) = self.list.last().map(|last| last.buffer)
+            && let Ok(leaving) = self.leaving(buffer, true, Untold::Kept)
+        {
             // SAFETY: the caller's promise. What was freed before is no memory of ours to give back.
-            let _ = unsafe { self.give_back(buffer, true) };
+            let _ = unsafe { self.give_back(leaving) };
         }
         if !self.retained.is_empty() {
             // Forked children need the file for pages that stay in it.
@@ -259,9 +278,14 @@ impl Registered {
 
     /// Tells what a forked child must replace.
     fn protect(&self, still: &Still) -> bool {
-        let ranges: Vec<Range<usize>> = self.shared().cloned().collect();
+        let ranges: Vec<Range<usize>> = shared(&self.list).chain(&self.retained).cloned().collect();
         self.mirror.as_ref().is_none_or(|mirror| still.protect(mirror.fd(), mirror.inode(), &ranges))
     }
+}
+
+/// The pages of those that peers map.
+fn shared<'a>(list: impl IntoIterator<Item = &'a Registration>) -> impl Iterator<Item = &'a Range<usize>> {
+    list.into_iter().filter(|known| known.region.is_some()).map(|known| &known.pages)
 }
 
 /// The parts of `pages` that none of `others` has.

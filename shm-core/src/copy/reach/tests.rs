@@ -28,7 +28,7 @@ fn pages_of_a_lent_vector_are_not_moved() {
         // SAFETY: nobody else has the buffer, which outlives its registration.
         unsafe { reach.register(at(offset), bytes, Neighbours::Still) }?;
         // SAFETY: no operation uses it.
-        unsafe { reach.unregister(at(offset)) }
+        unsafe { reach.unregister(at(offset), Untold::Refused) }
     };
     let lent = reach.lend([at(page + 100), at(3 * page)], page);
     for (offset, bytes) in [(0, page + 1), (page, page), (2 * page + 200, 1), (3 * page, page), (4 * page - 1, 9)] {

@@ -362,7 +362,14 @@ impl Rank {
         without_descriptors(&mut || self.register(pages.at(page), page));
         let beside = &mut pages.slice()[2 * page + 1..3 * page];
         without_descriptors(&mut || self.job.with_registered(beside, |_| ()));
+        without_descriptors(&mut || self.unregister(pages.start));
+        assert!(self.job.reach().describe(pages.start, page).is_shared(), "it stays registered");
         self.unregister(pages.start).unwrap();
+        // A slice that was lent is the caller's again all the same.
+        let whole = &mut pages.slice()[2 * page..3 * page];
+        self.job.with_registered(whole, |_| setrlimit(Resource::RLIMIT_NOFILE, 0, hard).unwrap()).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert!(!self.job.reach().describe(pages.at(2 * page), page).is_shared());
         assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
     }
 
