@@ -42,6 +42,8 @@
  *   another one in progress, also from within a callback, returns HAN_ERR_THREAD and does nothing.
  *   Free of this rule are han_strerror, han_last_error_message, han_version and han_initialized.
  *   No thread is cancelled (pthread_cancel) while it is in a han function, and none leaves one by longjmp.
+ *   The main thread does not end (pthread_exit) before han_finalize has returned: peers reach the memory
+ *   of the process by it.
  * - Arguments stand in MPI's order. Counts are elements, not bytes, and may exceed 2^31. A buffer
  *   may be NULL when the count is 0. Send and receive buffers must not overlap; HAN_IN_PLACE as the
  *   send buffer takes the input from the receive buffer.
@@ -397,6 +399,10 @@ int han_register(void *pointer, size_t bytes);
  * Makes memory private again that was registered with this `pointer`; its contents stay. No operation may use
  * it, and until this returns no other thread may access the pages that it lies on. han_finalize does the
  * same with what is still registered.
+ *
+ * HAN_ERR_ARG if no registered buffer begins there; or if it was freed before, and then it is registered no more.
+ * HAN_ERR_SYSTEM if the system does not tell whether it was freed, and it stays registered; or if it cannot make all
+ * of the pages private (the message names mmap), and it is registered no more.
  */
 int han_unregister(void *pointer);
 
