@@ -120,7 +120,11 @@ fn variables(args: &Args, rank: usize, place: Place, pmi: RawFd) -> [(&'static s
 fn command_line(args: &Args, place: Place, variables: &[(&str, String)]) -> Vec<OsString> {
     let Some(prefix) = &args.node_exec else { return args.command.clone() };
     let variables = variables.iter().map(|(name, value)| format!("{name}={value}"));
-    let words = prefix_words(prefix, place.node).chain(["env".to_owned()]).chain(variables).map(OsString::from);
+    let words = prefix_words(prefix, place.node).chain(["env".to_owned()]).chain(variables);
+    // To env a program whose name holds a `=` is one more variable.
+    let is_hidden = args.command.first().is_some_and(|program| program.as_encoded_bytes().contains(&b'='));
+    let shell: &[&str] = if is_hidden { &["sh", "-c", "exec \"$@\"", "sh"] } else { &[] };
+    let words = words.chain(shell.iter().copied().map(str::to_owned)).map(OsString::from);
     words.chain(args.command.iter().cloned()).collect()
 }
 

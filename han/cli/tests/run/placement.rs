@@ -1,5 +1,7 @@
 //! Where ranks run, and what they are told of it.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -69,6 +71,18 @@ fn a_prefix_that_drops_variables_does_not_take_the_ranks_places() {
     let done = Job::script(&["-n", "3", "--nodes", "2", "--node-exec", "env -i"], show).env("HOME", "/").finish();
     done.expect(0, &[]);
     assert_eq!(done.sorted_lines(), ["0 of 3, 0 of 2, HOME=", "1 of 3, 1 of 2, HOME=", "2 of 3, 0 of 1, HOME="]);
+}
+
+#[test]
+fn a_program_behind_a_prefix_may_have_any_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("n=2");
+    fs::write(&program, "#!/bin/sh\necho $PMI_RANK: \"$@\"\n").unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let words = ["-n", "2", "--node-exec", "nice", "--", program.to_str().unwrap(), "a  b", "c=d"];
+    let done = Job::new(&words).finish();
+    done.expect(0, &[]);
+    assert_eq!(done.sorted_lines(), ["0: a  b c=d", "1: a  b c=d"]);
 }
 
 #[test]
