@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,6 +38,8 @@ pub(super) struct Forwarders {
     done: PipeReader,
     lost: Receiver<()>,
     voice: File,
+    /// Whether the reader of standard output has left.
+    reader_left: Arc<AtomicBool>,
 }
 
 impl Forwarders {
@@ -55,8 +58,13 @@ impl Forwarders {
         let sink = |file| Arc::new(Mutex::new(Sink::new(file, label)));
         let out = sink(out);
         let err = if shared { Arc::clone(&out) } else { sink(err) };
-        for (sources, sink, name) in [(stdout, out, "standard output"), (stderr, Arc::clone(&err), "standard error")] {
-            let mut forwarder = Forwarder::new(sources, sink, name)?;
+        let reader_left = Arc::default();
+        let streams = [
+            (stdout, out, "standard output", Arc::clone(&reader_left)),
+            (stderr, Arc::clone(&err), "standard error", Arc::default()),
+        ];
+        for (sources, sink, name, reader_left) in streams {
+            let mut forwarder = Forwarder::new(sources, sink, name, reader_left)?;
             let err = Arc::clone(&err);
             let (stop, done, loses) = (stop_reader.try_clone()?, done_writer.try_clone()?, loses.clone());
             start_thread(move || {
@@ -73,7 +81,12 @@ impl Forwarders {
                 drop(done);
             })?;
         }
-        Ok(Self { stop, done, lost, voice: File::from(OwnedFd::from(voice)) })
+        Ok(Self { stop, done, lost, voice: File::from(OwnedFd::from(voice)), reader_left })
+    }
+
+    /// Whether a rank can have learnt that nobody reads standard output any more.
+    pub(super) fn reader_has_left(&self) -> bool {
+        self.reader_left.load(Ordering::Acquire)
     }
 
     /// One whole line on standard error. A reader who takes nothing is not waited for: if its pipe and this one are
@@ -109,6 +122,7 @@ struct Forwarder {
     streams: Vec<Stream>,
     sink: Arc<Mutex<Sink>>,
     name: &'static str,
+    reader_left: Arc<AtomicBool>,
 }
 
 enum Got {
@@ -118,7 +132,12 @@ enum Got {
 }
 
 impl Forwarder {
-    fn new(sources: Vec<Source>, sink: Arc<Mutex<Sink>>, name: &'static str) -> io::Result<Self> {
+    fn new(
+        sources: Vec<Source>,
+        sink: Arc<Mutex<Sink>>,
+        name: &'static str,
+        reader_left: Arc<AtomicBool>,
+    ) -> io::Result<Self> {
         let interactive = lock(&sink).is_interactive()?;
         let mut streams = Vec::with_capacity(sources.len());
         for Source { rank, pipe } in sources {
@@ -126,7 +145,7 @@ impl Forwarder {
             let may_ask = interactive && rank == Some(0);
             streams.push(Stream { rank, pipe: File::from(pipe), pending: Vec::new(), may_ask });
         }
-        Ok(Self { streams, sink, name })
+        Ok(Self { streams, sink, name, reader_left })
     }
 
     fn run(&mut self, stop: &PipeReader) -> io::Result<()> {
@@ -140,11 +159,14 @@ impl Forwarder {
                     Got::Bytes => open.push(stream),
                     Got::Nothing if !stopped => {
                         if silence && stream.is_asking() {
-                            lock(&self.sink).write(self.speaker(&stream), &std::mem::take(&mut stream.pending))?;
+                            let prompt = std::mem::take(&mut stream.pending);
+                            self.passed_on(lock(&self.sink).write(self.speaker(&stream), &prompt))?;
                         }
                         open.push(stream);
                     }
-                    Got::Nothing | Got::End => lock(&self.sink).finish(self.speaker(&stream), &stream.pending)?,
+                    Got::Nothing | Got::End => {
+                        self.passed_on(lock(&self.sink).finish(self.speaker(&stream), &stream.pending))?;
+                    }
                 }
             }
             self.streams = open;
@@ -182,9 +204,17 @@ impl Forwarder {
             None if stream.pending.len() >= LONGEST_LINE_BYTES => stream.pending.len(),
             None => return Ok(Got::Bytes),
         };
-        lock(&self.sink).write(self.speaker(stream), &stream.pending[..whole])?;
+        self.passed_on(lock(&self.sink).write(self.speaker(stream), &stream.pending[..whole]))?;
         stream.pending.drain(..whole);
         Ok(Got::Bytes)
+    }
+
+    /// Notes that the reader has left before any rank learns it, by the end of its own pipe.
+    fn passed_on(&self, written: io::Result<()>) -> io::Result<()> {
+        if written.as_ref().is_err_and(|e| e.kind() == ErrorKind::BrokenPipe) {
+            self.reader_left.store(true, Ordering::Release);
+        }
+        written
     }
 
     fn speaker(&self, stream: &Stream) -> Speaker {
@@ -214,7 +244,7 @@ mod tests {
         let mut sink = tempfile::tempfile().unwrap();
         let (stop, _writer) = io::pipe().unwrap();
         let shared = Arc::new(Mutex::new(Sink::new(sink.try_clone().unwrap(), label)));
-        Forwarder::new(sources, shared, "").unwrap().run(&stop).unwrap();
+        Forwarder::new(sources, shared, "", Arc::default()).unwrap().run(&stop).unwrap();
         let mut text = Vec::new();
         sink.rewind().unwrap();
         sink.read_to_end(&mut text).unwrap();
@@ -258,7 +288,7 @@ mod tests {
         drop(stop_writer);
         let source = Source { rank: Some(0), pipe: reader.into() };
         let shared = Arc::new(Mutex::new(Sink::new(sink.try_clone().unwrap(), false)));
-        Forwarder::new(vec![source], shared, "").unwrap().run(&stop).unwrap();
+        Forwarder::new(vec![source], shared, "", Arc::default()).unwrap().run(&stop).unwrap();
         let mut text = String::new();
         sink.rewind().unwrap();
         sink.read_to_string(&mut text).unwrap();

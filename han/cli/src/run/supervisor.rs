@@ -249,8 +249,8 @@ impl Supervisor {
         }
         let name = self.job.name(rank);
         let unfinished = matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier);
-        if exit == Exit::Code(READER_LEFT_CODE.into()) {
-            // It ended in order because its reader has left, and says so by its code.
+        if exit == Exit::Code(READER_LEFT_CODE.into()) && self.output.reader_has_left() {
+            // It ended in order, and says by its code that it is because of that.
             self.job.fail(exit.code(), self.survivor_grace, Instant::now());
         } else if exit != Exit::Code(0) {
             self.fail(exit.code(), self.survivor_grace, &format!("{name} {}", exit.describe()));

@@ -27,6 +27,13 @@ fn the_first_failing_rank_decides_and_is_named() {
     done.expect(7, &["han run: rank 1 (pid ", ") exited with code 7\n", "ending ranks 0, 2 by SIGTERM"]);
 }
 
+/// Tools of han tell by it that their reader has left.
+#[test]
+fn the_code_of_a_broken_pipe_is_one_like_others_while_there_is_a_reader() {
+    let done = Job::script(&["-n", "2", "--grace", "1"], "[ $PMI_RANK = 1 ] && exit 141; sleep 300").finish();
+    done.expect(141, &["han run: rank 1 (pid ", ") exited with code 141\n", "ending rank 0 by SIGTERM"]);
+}
+
 #[test]
 fn a_killed_rank_is_told_by_its_signal() {
     let done = Job::script(&["-n", "2"], "[ $PMI_RANK = 1 ] && kill -9 $$; sleep 300").finish();
