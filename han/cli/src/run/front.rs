@@ -3,7 +3,7 @@
 //! The supervisor has a process group of its own, so the terminal's signals, and a `kill` of the
 //! user's process group, reach only this process.
 
-use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
@@ -13,11 +13,11 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill, raise};
-use nix::unistd::{Pid, getpid};
+use nix::unistd::{Pid, getpid, read};
 use shm_core::sys::process;
 
 use super::signals::{self, Sender, Signals};
-use super::{Args, descendants, failed, say, start_thread};
+use super::{Args, descendants, failed, leave_input, say, start_thread};
 
 /// Starts the supervisor and lives as long as it does.
 pub(super) fn main(args: &Args) -> io::Result<ExitCode> {
@@ -57,8 +57,9 @@ fn spawn_supervisor(args: &Args) -> io::Result<Child> {
         let why = format!("cannot start the process that is to supervise the job (see ulimit -u): {e}");
         io::Error::other(why)
     })?;
-    if let Some(pipe) = supervisor.stdin.take() {
-        start_thread(move || relay_terminal(pipe))?;
+    match supervisor.stdin.take() {
+        Some(pipe) => start_thread(move || relay_terminal(pipe))?,
+        None => leave_input(),
     }
     Ok(supervisor)
 }
@@ -106,19 +107,28 @@ fn stop_by_key(supervisor: Pid) -> io::Result<()> {
     }
 }
 
-/// Copies what is typed to rank 0, until the end of input or of rank 0.
+/// Copies what is typed to rank 0, until the end of input or until rank 0 reads no more. What is typed then is for the
+/// program that comes after the job.
 fn relay_terminal(mut rank0: ChildStdin) {
     /// How often a job in the background looks whether it is in the foreground again.
     const RETRY: Duration = Duration::from_millis(500);
-    let mut chunk = [0; 4096];
+    let (input, mut chunk) = (io::stdin(), [0; 4096]);
     loop {
-        match io::stdin().lock().read(&mut chunk) {
+        // The pipe is asked for nothing: the kernel tells all the same that it has no reader.
+        let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(rank0.as_fd(), PollFlags::empty())];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) if fds[1].any().unwrap_or(true) => return,
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(_) => return,
+        }
+        // Without a buffer, of which poll would not know.
+        match read(&input, &mut chunk) {
             Ok(0) => return,
             Ok(bytes) if rank0.write_all(&chunk[..bytes]).is_err() => return,
-            Ok(_) => {}
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Ok(_) | Err(Errno::EINTR) => {}
             // The terminal belongs to another process group (SIGTTIN is blocked).
-            Err(e) if e.raw_os_error() == Some(Errno::EIO as i32) => thread::sleep(RETRY),
+            Err(Errno::EIO) => thread::sleep(RETRY),
             Err(_) => return,
         }
     }

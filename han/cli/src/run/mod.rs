@@ -25,6 +25,7 @@ mod spawn;
 mod supervisor;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -34,7 +35,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Pid, dup2_stdin, getppid};
 use placement::Bind;
 
 use crate::whole::{MOST_RANKS, within};
@@ -137,6 +138,15 @@ fn line(text: &str) -> String {
 /// The error of a system call, with its name.
 fn failed<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> io::Error {
     move |error| io::Error::other(format!("{call} failed: {}", error.into()))
+}
+
+/// Leaves standard input to the processes that have it by now: whoever writes there learns it from the kernel when none of
+/// them reads any more.
+fn leave_input() {
+    // At worst that is learnt at the job's end.
+    if let Ok(nothing) = File::open("/dev/null") {
+        let _ = dup2_stdin(nothing);
+    }
 }
 
 fn start_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {

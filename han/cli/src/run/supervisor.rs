@@ -22,7 +22,7 @@ use super::output::Forwarders;
 use super::pmi::{Links, Phase, Report};
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn_all};
-use super::{Args, descendants, failed, placement, say};
+use super::{Args, descendants, failed, leave_input, placement, say};
 use crate::output::READER_LEFT_CODE;
 
 /// How long a rank that closed its connection may take to end before that counts as a failure.
@@ -50,6 +50,7 @@ fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
         say(&e.to_string());
         return Ok(ExitCode::from(e.code()));
     }
+    leave_input();
     let Spawned { pids, pmi, stdout, stderr } = spawned;
     let output = Forwarders::start(stdout, stderr, args.label)?;
     let job = Job::new(pids, time_out_at);

@@ -45,14 +45,31 @@ fn input_that_rank_0_does_not_read_is_left_for_others() {
     assert_eq!(Job::of(command).finish().stdout, "1\n2\n");
 }
 
+#[test]
+fn who_writes_input_learns_that_rank_0_reads_no_more() {
+    for program in ["exec <&-", "[ $PMI_RANK = 1 ] || exit 0"] {
+        let folder = tempfile::tempdir().unwrap();
+        let line = format!(
+            r#"(yes; : > "$D/told") | "$0" run -n 2 --timeout 60 -- sh -c '{program}; until [ -e "$D/told" ]; do sleep 0.05; done'"#
+        );
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_han")]).env("D", folder.path());
+        Job::of(command).finish().expect(0, &[]);
+    }
+}
+
 /// `han run -n 2 --timeout 250 -- sh -c SCRIPT` on a terminal of its own, made by script(1), and its keyboard.
 ///
 /// What comes out includes the terminal's echo.
 fn on_a_terminal(script: &str) -> (Running, ChildStdin) {
     // Without exec, a shell that stays between them would take the keyboard's signals too.
-    let line = format!("exec '{}' run -n 2 --timeout 250 -- sh -c '{script}'", env!("CARGO_BIN_EXE_han"));
+    typed_to(&format!("exec '{}' run -n 2 --timeout 250 -- sh -c '{script}'", env!("CARGO_BIN_EXE_han")))
+}
+
+/// The same with a shell's `line`.
+fn typed_to(line: &str) -> (Running, ChildStdin) {
     let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
     let mut job = Job::of(command).with(|c| c.stdin(Stdio::piped())).start();
     let keyboard = job.child.stdin.take().unwrap();
     (job, keyboard)
@@ -66,6 +83,22 @@ fn what_is_typed_reaches_rank_0() {
     let done = job.finish();
     assert!(done.stdout.contains("rank 0 got <hello there>"), "{done:?}");
     assert_eq!(done.code, 0, "{done:?}");
+}
+
+#[test]
+fn what_is_typed_after_rank_0_is_left_for_what_comes_after_the_job() {
+    // The front has a thread more as long as it reads the terminal.
+    let rank = r#"[ $PMI_RANK = 0 ] && exit; read -r pid name state front rest </proc/$PPID/stat; \
+                  until [ "$(ls /proc/$front/task | wc -l)" = 1 ]; do sleep 0.05; done; echo nobody reads"#;
+    let han = env!("CARGO_BIN_EXE_han");
+    let line =
+        format!("'{han}' run -n 2 --timeout 60 -- sh -c '{rank}' && read line && echo \"the shell got <$line>\"");
+    let (mut job, mut keyboard) = typed_to(&line);
+    let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("nobody reads")));
+    keyboard.write_all(b"hello there\n").unwrap();
+    assert!(lines.any(|line| line.contains("the shell got <hello there>")));
+    assert_eq!(job.finish().code, 0);
 }
 
 #[test]
