@@ -10,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,31 +32,40 @@ pub(super) struct Process {
     start: u64,
 }
 
+/// What became of descendants.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// How many had to be killed.
+    pub(super) killed: usize,
+    /// Those that did not end in time.
+    pub(super) left: Vec<Pid>,
+}
+
 /// Kills and reaps all descendants except `spared` ones and theirs.
-///
-/// Returns the processes that did not end in time.
-pub(super) fn end_all(spared: &HashSet<Process>) -> io::Result<Vec<Pid>> {
+pub(super) fn end_all(spared: &HashSet<Process>) -> io::Result<Ended> {
     let give_up = Instant::now() + KILL_PATIENCE;
-    let mut pause = Duration::ZERO;
+    let (mut pause, mut ended) = (Duration::ZERO, Ended::default());
     loop {
         loop {
             match reap_child() {
-                Ok(Some(_)) => {}
+                // Others have ended by themselves meanwhile.
+                Ok(Some((_, status))) => ended.killed += usize::from(status.signal() == Some(Signal::SIGKILL as i32)),
                 Ok(None) => break,
-                Err(Errno::ECHILD) => return Ok(Vec::new()),
+                Err(Errno::ECHILD) => return Ok(ended),
                 Err(e) => return Err(e.into()),
             }
         }
         let rest: Vec<Pid> = descendants(spared)?.iter().filter_map(Process::pid).collect();
         if rest.is_empty() && !spared.is_empty() {
-            return Ok(Vec::new());
+            return Ok(ended);
         }
         for pid in &rest {
             // One that has ended since it was listed is what we want.
             let _ = kill(*pid, Signal::SIGKILL);
         }
         if Instant::now() > give_up {
-            return Ok(rest);
+            ended.left = rest;
+            return Ok(ended);
         }
         thread::sleep(pause);
         pause = Duration::from_millis(1);

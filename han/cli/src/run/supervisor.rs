@@ -77,7 +77,13 @@ fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
         }
     }
     let Supervisor { mut signals, output, job, asked_to_end, survivor_grace, .. } = supervisor;
-    end_descendants()?;
+    let killed = end_descendants()?;
+    // A rank that hands its work to another process, as setsid does, would otherwise seem to have done it.
+    let is_done = job.running().next().is_none() && asked_to_end.is_none() && !job.has_failed();
+    if is_done && killed > 0 {
+        let noun = if killed == 1 { "process" } else { "processes" };
+        output.say(&format!("all ranks have ended and left {killed} {noun} running: killed"));
+    }
     // A rank that was killed while it shared memory by name has left the name.
     shm_core::sys::map::sweep();
     let (done, lost) = output.drain();
@@ -325,12 +331,13 @@ impl Supervisor {
     }
 }
 
-fn end_descendants() -> io::Result<()> {
-    let left = descendants::end_all(&HashSet::new())?;
-    if !left.is_empty() {
-        say(&format!("these processes do not end: {left:?}"));
+/// How many processes had to be killed.
+fn end_descendants() -> io::Result<usize> {
+    let ended = descendants::end_all(&HashSet::new())?;
+    if !ended.left.is_empty() {
+        say(&format!("these processes do not end: {:?}", ended.left));
     }
-    Ok(())
+    Ok(ended.killed)
 }
 
 /// Waits until all output has been taken, or the front has died. If a signal or the `limit`, a time and its code, has

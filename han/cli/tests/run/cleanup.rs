@@ -42,6 +42,17 @@ fn descendants_end_with_the_job() {
 }
 
 #[test]
+fn it_is_told_that_ranks_have_left_their_work_to_others() {
+    const TOLD: &str = "han run: all ranks have ended and left ";
+    let done = Job::new(&["-n", "2", "setsid", "sleep", "300"]).finish();
+    done.expect(0, &[TOLD, " 2 processes running: killed\n"]);
+    let done = Job::script(&["-n", "2"], "[ $PMI_RANK = 0 ] || exec setsid --wait true; sleep 300 & :").finish();
+    done.expect(0, &[TOLD, " 1 process running: killed\n"]);
+    let done = Job::script(&["-n", "2", "--grace", "1"], "sleep 300 & exit $PMI_RANK").finish();
+    assert!(done.code == 1 && !done.stderr.contains(TOLD), "{done:?}");
+}
+
+#[test]
 fn descendants_of_a_failed_rank_end() {
     Job::script(&["-n", "2"], &format!("{FORKS}; [ $PMI_RANK = 0 ] && kill -9 $$; wait")).finish().expect(137, &[]);
 }
