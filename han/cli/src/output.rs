@@ -62,23 +62,31 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
 
 /// A path for a picture: there is none yet, or one that may be replaced.
 pub(crate) fn picture_path(path: &str) -> Result<PathBuf, String> {
-    new_or_own(path, &["<svg", "<?xml"], "picture")
+    // What is XML may be anything else, a machine that hwloc has written for instance.
+    let says_svg = |start: &[u8]| start.windows(4).any(|word| word == b"<svg");
+    let is_picture = |start: &[u8]| start.starts_with(b"<svg") || (start.starts_with(b"<?xml") && says_svg(start));
+    new_or_own(path, is_picture, "picture")
 }
 
 /// A path for a trace.
 pub(crate) fn trace_path(path: &str) -> Result<PathBuf, String> {
-    new_or_own(path, &["{\"displayTimeUnit\""], "trace")
+    new_or_own(path, |start| start.starts_with(b"{\"displayTimeUnit\""), "trace")
 }
 
-/// The path, unless there is a file that begins otherwise.
-fn new_or_own(path: &str, starts: &[&str], what: &str) -> Result<PathBuf, String> {
+/// The path, unless there is a file whose start is something else.
+fn new_or_own(path: &str, is_own: impl Fn(&[u8]) -> bool, what: &str) -> Result<PathBuf, String> {
+    /// Where a file has to say what it is.
+    const START_BYTES: u64 = 1024;
     let path = PathBuf::from(path);
-    let mut start = [0; 32];
+    let mut start = Vec::new();
     // What cannot be read may be written all the same, a device for instance.
-    let file = path.is_file().then(|| File::open(&path)).and_then(Result::ok);
-    let read = file.and_then(|mut file| file.read(&mut start).ok()).unwrap_or(0);
-    let is_own = read == 0 || starts.iter().any(|own| start[..read].starts_with(own.as_bytes()));
-    if is_own { Ok(path) } else { Err(format!("that file is no {what}, and stays as it is: name another one")) }
+    if let Some(Ok(file)) = path.is_file().then(|| File::open(&path)) {
+        let _ = file.take(START_BYTES).read_to_end(&mut start);
+    }
+    if start.is_empty() || is_own(&start) {
+        return Ok(path);
+    }
+    Err(format!("that file is no {what}, and stays as it is: name another one"))
 }
 
 /// Writes the file that a user has named; what is left of one that could not be written is removed.

@@ -167,3 +167,22 @@ fn files_with_impossible_times_and_ranks_are_damaged() {
         assert!(said.contains("is damaged: rank ") && said.contains(" of 1 ranks"), "{rank}: {said}");
     }
 }
+
+#[test]
+fn a_picture_replaces_pictures_only() {
+    let (folder, file) = folder();
+    fs::write(&file, TASKS).unwrap();
+    let there = folder.path().join("there");
+    let draw = || han_trace(&[file.to_str().unwrap(), "--svg", there.to_str().unwrap()]);
+    let head = r#"<?xml version="1.0" encoding="UTF-8"?>"#;
+    for other in ["<?xml", &format!("{head}\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology/>\n")] {
+        fs::write(&there, other).unwrap();
+        assert!(draw().unwrap_err().contains("is no picture, and stays as it is"), "{other}");
+        assert_eq!(fs::read_to_string(&there).unwrap(), other);
+    }
+    for picture in ["", "<svg/>", &format!("{head}\n<!-- by hand -->\n<svg/>\n")] {
+        fs::write(&there, picture).unwrap();
+        draw().unwrap();
+        assert!(fs::read_to_string(&there).unwrap().ends_with("</svg>\n"), "{picture}");
+    }
+}
