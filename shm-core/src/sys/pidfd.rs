@@ -9,6 +9,7 @@ use std::ptr;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit};
 
 use crate::error::{Error, Result};
 use crate::sys::clock;
@@ -39,7 +40,7 @@ impl PidFd {
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0u32) };
         let fd = RawFd::try_from(fd).unwrap_or(-1);
         if fd < 0 {
-            return Err(Error::system("pidfd_open", Errno::last()));
+            return Err(not_opened(Errno::last()));
         }
         // SAFETY: the kernel has just given this descriptor to us alone.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, pid })
@@ -57,6 +58,16 @@ impl PidFd {
         };
         if asked < 0 && Errno::last() == Errno::EBADF { Seen::Lost } else { Seen::Ended }
     }
+}
+
+/// Why a process cannot be watched: each takes a descriptor, and there may be many ranks.
+fn not_opened(errno: Errno) -> Error {
+    if errno != Errno::EMFILE {
+        return Error::system("pidfd_open", errno);
+    }
+    let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+    let reason = format!("all {most} files that this process may have are open: raise the limit (ulimit -n)");
+    Error::System { api: "pidfd_open", reason }
 }
 
 /// The lives of a job's ranks, by rank: `None` for those that nobody watches.
@@ -168,6 +179,14 @@ mod tests {
         while !lives.may_be_another(0) {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_limit_of_open_files_is_named_with_its_remedy() {
+        let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let said = not_opened(Errno::EMFILE).to_string();
+        assert!(said.contains(&soft.to_string()) && said.contains("ulimit -n"), "{said}");
+        assert!(not_opened(Errno::ESRCH).to_string().contains("No such process"));
     }
 
     #[test]
