@@ -31,6 +31,11 @@ impl Greeting {
         bytes.starts_with(MAGIC).then_some(Self(bytes))
     }
 
+    /// Whether a greeting can begin with these bytes.
+    pub(super) fn may_begin(bytes: &[u8]) -> bool {
+        bytes.iter().zip(MAGIC).all(|(byte, expected)| byte == expected)
+    }
+
     pub(super) fn bytes(&self) -> &[u8; GREETING_BYTES] {
         &self.0
     }
@@ -165,8 +170,10 @@ mod tests {
     fn other_protocols_are_told_by_their_first_words() {
         let mut bytes = *Greeting::new([7; NONCE_BYTES]).bytes();
         assert!(Greeting::from_bytes(bytes).is_some());
+        assert!((0..GREETING_BYTES).all(|length| Greeting::may_begin(&bytes[..length])));
         bytes[..4].copy_from_slice(b"GET ");
         assert!(Greeting::from_bytes(bytes).is_none());
+        assert!((1..GREETING_BYTES).all(|length| !Greeting::may_begin(&bytes[..length])));
     }
 
     proptest! {

@@ -180,10 +180,7 @@ fn attempt_at(
     let no_random = |error| Obstacle::Final(format!("no random numbers: {error}"));
     let greeting = Greeting::new(random_bytes().map_err(no_random)?);
     stream.write_all(greeting.bytes())?;
-    let mut answer = [0; GREETING_BYTES];
-    read_exact(&mut stream, &mut answer, &Limit::of(within))?;
-    let root = Greeting::from_bytes(answer)
-        .ok_or_else(|| Obstacle::Elsewhere("who answers there is no rank 0 of a job of han".to_owned()))?;
+    let root = answer(&mut stream, &Limit::of(within))?;
     let greeted = Greeted { secret: settings.secret.clone(), member: greeting, root };
     let number = |value: usize| u32::try_from(value).map_err(|e| Obstacle::Final(e.to_string()));
     let place = Place { rank: number(settings.rank)?, size: number(settings.size)? };
@@ -204,6 +201,25 @@ fn attempt_at(
     let key = greeted.key(place);
     let inbox = Inbox::new(key.clone(), Sender::Root, message::max_joined_bytes(settings.size));
     Ok((stream, inbox, Outbox::new(key, Sender::Member)))
+}
+
+/// What somebody answers who may be rank 0.
+fn answer(stream: &mut TcpStream, limit: &Limit) -> std::result::Result<Greeting, Obstacle> {
+    let (mut bytes, mut held) = ([0; GREETING_BYTES], 0);
+    while held < GREETING_BYTES && Greeting::may_begin(&bytes[..held]) {
+        held += match read_some(stream, &mut bytes[held..], limit) {
+            Ok(more) => more,
+            Err(e) if held > 0 => {
+                return Err(Obstacle::Later(format!("somebody there has answered {held} bytes and no more: {e}")));
+            }
+            // A rank 0 that does not run does this as well.
+            Err(e) => return Err(Obstacle::Later(format!("somebody there has accepted and said nothing: {e}"))),
+        };
+    }
+    Greeting::from_bytes(bytes).ok_or_else(|| {
+        let why = format!("who answers there is no rank 0 of a job of han: its first {held} bytes are something else");
+        Obstacle::Elsewhere(why)
+    })
 }
 
 fn connect(address: &SocketAddr, within: Duration) -> io::Result<TcpStream> {

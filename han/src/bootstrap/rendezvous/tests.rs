@@ -1,11 +1,11 @@
 //! Rendezvous between threads over the loopback interface: ranks, and those that are none.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Barrier;
 use std::time::Duration;
 
-use super::member::Member;
+use super::member::{Member, Obstacle};
 use super::root::Root;
 use super::*;
 
@@ -229,6 +229,29 @@ fn who_is_no_rank_0_is_told_from_one() {
             Member::join(settings).unwrap_err().to_string()
         });
         assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn what_is_heard_from_who_is_no_rank_0_is_told_however_little() {
+    for (words, expected) in [
+        (&b"220 mail\r\n"[..], "no rank 0 of a job of han: its first 10 bytes are something else"),
+        (b"han-", "somebody there has answered 4 bytes and no more"),
+        (b"", "somebody there has accepted and said nothing"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, settings) = (listener.local_addr().unwrap(), settings(&listener, 1, 2));
+        let joined = thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(words).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+            member::attempt_any([address], &settings, &Limit::of(settings.limit))
+        });
+        let Err(Obstacle::Elsewhere(why) | Obstacle::Later(why)) = joined else { panic!("{expected}") };
+        assert!(why.contains(expected), "{why}");
     }
 }
 
