@@ -8,6 +8,9 @@ use super::search::Work;
 /// The first line of a journal.
 const TITLE: &str = "han tune, interrupted: version 1";
 
+/// The shortest time that is not 0 in the tuning file, in microseconds.
+const LEAST_US: f64 = 0.001;
+
 /// What one measurement gave.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Entry {
@@ -103,11 +106,12 @@ fn read(line: &str) -> Option<(String, Entry)> {
     let (spent, values) = rest.split_once(" s:")?;
     let numbers = |leader: &str| leader.split_whitespace().map(|us| us.parse().ok()).collect::<Option<Vec<f64>>>();
     let us: Vec<Vec<f64>> = values.split(';').map(numbers).collect::<Option<_>>()?;
-    let are_times = |leader: &Vec<f64>| !leader.is_empty() && leader.iter().all(|us| us.is_finite() && *us >= 0.0);
-    if !us.iter().all(are_times) {
-        return None;
-    }
-    Some((key.to_owned(), Entry { us, spent_s: spent.parse().ok()? }))
+    let spent_s: f64 = spent.parse().ok()?;
+    let is_time = |time: f64| time.is_finite() && time >= 0.0;
+    let are_times = |leader: &Vec<f64>| !leader.is_empty() && leader.iter().copied().all(is_time);
+    // A task may take no time, but all together do.
+    let is_whole = us.iter().any(|leader| leader.iter().sum::<f64>() >= LEAST_US);
+    (is_time(spent_s) && us.iter().all(are_times) && is_whole).then(|| (key.to_owned(), Entry { us, spent_s }))
 }
 
 #[cfg(test)]
@@ -151,8 +155,22 @@ mod tests {
         let other = Journal::new("2 nodes, --min 8, --quick true")
             .resume(&Journal::new("2 nodes, --min 4, --quick true").head());
         assert_eq!(other.unwrap_err(), "is of another search: it has --min 4, this one --min 8");
-        for line in ["a = b", "a = 1 s:", "a = 1 s: nan", "a = 1 s: 2 ; -3", "a = 1 s: 2 ;"] {
+        for line in [
+            "a = b",
+            "a = 1 s:",
+            "a = 1 s: nan",
+            "a = 1 s: 2 ; -3",
+            "a = 1 s: 2 ;",
+            "a = nan s: 2",
+            "a = inf s: 2",
+            "a = -1 s: 2",
+            "a = 1 s: 0",
+            "a = 1 s: 1e-300 0 ; 0",
+        ] {
             assert!(resume(&format!("{}{line}\n", Journal::new("2 x 2").head())).contains("line 3: not understood"));
         }
+        let mut tasks = Journal::new("2 x 2");
+        tasks.resume(&format!("{}a = 0 s: 0 0.001 ; 0\n", tasks.head())).unwrap();
+        assert_eq!(tasks.len(), 1);
     }
 }
