@@ -208,11 +208,13 @@ impl LocalComm {
     }
 
     fn complete_oldest(&mut self) {
-        self.queue.pop_front();
+        let oldest = self.queue.pop_front();
         self.completed += 1;
         if self.vigil.take().is_some() {
             self.ring.job().note_progress();
         }
+        // Last, as what a user's operator holds may panic when it is dropped.
+        drop(oldest);
     }
 
     /// True if operations were begun and have not completed.

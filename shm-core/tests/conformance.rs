@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
@@ -464,6 +465,32 @@ fn a_blocking_call_completes_what_was_begun_before() {
         let begun = comm.start_owned(shm_core::OwnedCall::Allreduce(Operator::Max.into()), vec![rank as u64; 5000]);
         comm.run(Call::barrier(), idle).unwrap();
         assert_eq!(comm.take(begun.unwrap()).unwrap(), vec![2; 5000]);
+    });
+}
+
+/// What an operator holds is dropped with its operation, which counts as completed all the same.
+#[test]
+fn an_operator_that_panics_when_it_is_dropped_leaves_later_operations_as_they_are() {
+    struct Fragile;
+    impl Drop for Fragile {
+        fn drop(&mut self) {
+            panic!("as the test wants it");
+        }
+    }
+    ranks(2, &heap(), |comm, _| {
+        let held = Fragile;
+        let op = UserOperator::elementwise::<i64>(true, move |a, b| {
+            let _held = &held;
+            a + b
+        });
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let owned = comm.start_owned(shm_core::OwnedCall::Allreduce(op.into()), vec![1_i64]).unwrap();
+            comm.wait(owned.ticket(), idle)
+        }));
+        assert!(outcome.is_err() && !comm.is_busy());
+        let next = comm.start_owned(shm_core::OwnedCall::Allreduce(Operator::Sum.into()), vec![1_i64]).unwrap();
+        comm.wait(next.ticket(), idle).unwrap();
+        assert_eq!(comm.take(next).unwrap(), [2]);
     });
 }
 
