@@ -189,11 +189,12 @@ impl Context {
     /// Does `work` while the other ranks of this node can read and write `slice` directly when it is used in
     /// collectives, as if it came from [`Communicator::alloc`]. Not collective.
     ///
-    /// The slice's pages are moved into memory that can be shared, in place, and back afterwards.
+    /// The slice's pages are moved into memory that can be shared, in place, and back afterwards. An empty slice has none, and
+    /// `work` is done all the same.
     ///
     /// # Errors
     /// The slice is no private memory (for instance a stack, or a mapping of a file), or shares its first or
-    /// last page with data of other threads; see [`Job::with_registered`].
+    /// last page with data of other threads; see [`Job::with_registered`]. `work` was not done then.
     pub fn with_registered<T: Element, R>(&self, slice: &mut [T], work: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.inner.check_process()?;
         Ok(self.inner.job.with_registered(slice, work)?)

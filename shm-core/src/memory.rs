@@ -107,7 +107,8 @@ impl Job {
 }
 
 impl Job {
-    /// Does `work` with `slice` while it is registered, so that peers map it where it is.
+    /// Does `work` with `slice` while it is registered, so that peers map it where it is. An empty slice needs no
+    /// registration.
     ///
     /// A slice that does not fill whole pages shares its first and last page with other data. Therefore it
     /// is refused where this process has several threads, which might write there meanwhile.
@@ -115,6 +116,9 @@ impl Job {
     /// # Errors
     /// As [`register`](Self::register), or because of other threads; `work` was not done then.
     pub fn with_registered<T: Element, R>(&self, slice: &mut [T], work: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        if size_of_val(slice) == 0 {
+            return Ok(work(slice));
+        }
         let start = slice.as_mut_ptr().cast();
         // SAFETY: the slice is borrowed mutably, so nobody else writes to it; other data on its pages has no
         // other thread to write it. It is not freed before it is unregistered below, because it is borrowed until

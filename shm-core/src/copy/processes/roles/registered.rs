@@ -245,6 +245,7 @@ impl Rank {
         assert!(!self.job.reach().describe(whole.as_ptr(), 2 * page).is_shared());
         let error = self.job.with_registered(&mut whole[1..page], |_| ()).unwrap_err().to_string();
         assert!(error.contains("threads writes to"), "{error}");
+        assert_eq!(self.job.with_registered(&mut whole[1..1], |empty| empty.len()).unwrap(), 0);
     }
 
     pub(super) fn register_in_vain(&mut self) {
