@@ -330,7 +330,7 @@ impl Communicator {
     /// out of this one do not have it, and a group on one node has no use for it.
     ///
     /// # Errors
-    /// The ranks have given different settings, or the job has ended.
+    /// The ranks have given different settings, or values that their keys do not take; or the job has ended.
     pub fn choose_by(&self, settings: Option<Inter>) -> Result<()> {
         let text = settings.map_or_else(|| "the configuration".to_owned(), |settings| settings.to_string());
         let hash = crate::tune::hash_of(&text);
@@ -343,6 +343,8 @@ impl Communicator {
                 self.id()
             )));
         }
+        // Only now, as all ranks find the same.
+        settings.map_or(Ok(()), |settings| settings.validate()).map_err(Error::Config)?;
         if let Carrier::Nodes(nodes) = &mut *self.carrier()? {
             nodes.choose_by(settings);
         }

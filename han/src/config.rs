@@ -289,6 +289,11 @@ impl Config {
         Err(format!("unknown key {key:?}: valid keys are {}", keys.join(", ")))
     }
 
+    /// Refuses values of fields that were set directly, and that no variable or key would take.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.settings.validate().and_then(|()| self.inter.validate()).map_err(Error::Config)
+    }
+
     /// What must be the same on all nodes, in one line.
     pub(crate) fn agreed(&self) -> String {
         let trace = if self.trace.is_some() { "on" } else { "off" };
@@ -368,7 +373,10 @@ fn bad(name: &str, value: &str, valid: &str) -> Error {
 mod tests {
     use std::os::unix::ffi::OsStringExt;
 
+    use shm_core::exchange::Alone;
+
     use super::*;
+    use crate::Context;
     use crate::tune::Tuning;
 
     fn read(variables: &[(&str, &str)]) -> Result<Config> {
@@ -444,6 +452,24 @@ mod tests {
             assert_eq!(doubts.len(), usize::from(words.is_some()), "{set}: {doubts:?}");
             assert!(words.is_none_or(|words| doubts[0].contains(words)), "{set}: {doubts:?}");
         }
+    }
+
+    #[test]
+    fn fields_are_checked_before_a_job_is_joined() {
+        let refused = |change: &dyn Fn(&mut Config), expected: &str| {
+            let mut config = Config::default();
+            change(&mut config);
+            let error = Context::with(Box::new(Alone), config).err().unwrap().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        refused(&|config| config.inter.leaders = Some(0), "leaders=0: expected auto, or a whole number of at least 1");
+        refused(&|config| config.inter.segment_bytes = Some(0), "segment_bytes=0: expected auto, or a whole number of");
+        refused(&|config| config.settings.watchdog_s = f64::INFINITY, "watchdog_s=inf: expected a number of seconds");
+        refused(
+            &|config| config.settings.timeout_s = f64::NAN,
+            "timeout_s=NaN: expected a number of seconds, 0 to 1e9",
+        );
+        refused(&|config| config.settings.chunk_bytes = Some(5000), "chunk_bytes=5000: expected auto, or a power of");
     }
 
     #[test]

@@ -85,8 +85,9 @@ impl Context {
     /// Joins the ranks that `exchange` connects, with a configuration of the caller's.
     ///
     /// # Errors
-    /// As [`init`](Self::init).
+    /// As [`init`](Self::init), or a field of `config` has a value that its variable or key does not take.
     pub fn with(mut exchange: Box<dyn Exchange>, config: Config) -> Result<Self> {
+        config.check()?;
         // Shared memory could get their numbers.
         process::occupy_standard_streams();
         let size = exchange.size();

@@ -41,8 +41,9 @@ impl Foreseen {
     /// nothing is known of the network.
     ///
     /// # Errors
-    /// This process's cores cannot be read.
+    /// This process's cores cannot be read, or a field of `config` has a value that its variable or key does not take.
     pub fn here((ranks, nodes): (usize, usize), is_apart: bool, config: Config) -> Result<Self> {
+        config.check()?;
         let ranks_of = |node: usize| ranks / nodes + usize::from(node < ranks % nodes);
         let places: Vec<usize> = (0..nodes).flat_map(|node| std::iter::repeat_n(node, ranks_of(node))).collect();
         let cores = affinity::allowed_cores()?;

@@ -233,6 +233,9 @@ impl Settings {
         if let Some(description) = &self.topology {
             Topology::check_synthetic(description).map_err(|error| format!("topology: {error}"))?;
         }
+        for (key, set) in [("watchdog_s", self.watchdog_s), ("timeout_s", self.timeout_s)] {
+            seconds(key, &set.to_string())?;
+        }
         match self.spins {
             Some(spins) if spins > MAX_SPINS => Err(no_number("spins", spins)),
             _ => Ok(()),

@@ -155,6 +155,15 @@ impl Inter {
         Ok(())
     }
 
+    /// Checks what choices rely on, since fields can be set directly: each value is one that [`set`](Self::set) takes.
+    ///
+    /// # Errors
+    /// A sentence with the values that the key takes.
+    pub fn validate(&self) -> std::result::Result<(), String> {
+        let mut taken = *self;
+        KEYS.iter().try_for_each(|(key, _)| taken.set(key, &self.get(key).unwrap_or_default()))
+    }
+
     /// Refuses a `key` that says nothing of `collective`: one of another, or an algorithm that does not do it.
     ///
     /// # Errors
@@ -297,6 +306,30 @@ mod tests {
         let others = settings(&[("inter_policy", "event_driven"), ("leaders", "2")]);
         let both = settings(&[("wire_mbit_s", "1000"), ("inter_policy", "event_driven"), ("leaders", "2")]);
         assert_eq!((own.with(&others), own.with(&Inter::default())), (both, own));
+    }
+
+    #[test]
+    fn fields_have_the_limits_of_their_keys() {
+        let wrong = |change: &dyn Fn(&mut Inter)| {
+            let mut inter = Inter::default();
+            change(&mut inter);
+            inter.validate().unwrap_err()
+        };
+        for (error, key) in [
+            (wrong(&|inter| inter.leaders = Some(0)), "leaders=0: "),
+            (wrong(&|inter| inter.segment_bytes = Some(63)), "segment_bytes=63: "),
+            (wrong(&|inter| inter.chunk_bytes = Some(0)), "inter_chunk_bytes=0: "),
+            (wrong(&|inter| inter.chunks_bytes[1] = Some(0)), "inter_reduce_chunk_bytes=0: "),
+            (wrong(&|inter| inter.wire_mbit_s = Some(0)), "wire_mbit_s=0: "),
+            (wrong(&|inter| inter.algorithms[0] = Some(Algorithm::Leaders(0))), "inter_bcast_algorithm=leaders-0: "),
+        ] {
+            assert!(error.starts_with(key), "{error}");
+        }
+        for (policy, splits) in [(None, true), (Some(Policy::Blocking), false), (Some(EVENT_DRIVEN), true)] {
+            let form = Some(Form::Flat);
+            let inter = Inter { policy, splits, form, leaders: Some(1), segment_bytes: Some(64), ..Inter::default() };
+            assert_eq!(inter.validate(), Ok(()));
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use han::select::Inter;
 use han::tune::Source;
 use han::{Collective, Context, Operator};
 use harness::{Finished, Job, eventually, name};
@@ -343,7 +344,7 @@ fn settings() {
     let part = context.world().dup().unwrap();
     let choice = |part: &han::Communicator| part.choice(&han::Call::bcast(&mut [0.0_f32; 8], 0));
     let before = choice(&part);
-    let mut own = han::select::Inter::default();
+    let mut own = Inter::default();
     own.set("nodes_form", "flat").unwrap();
     own.set("inter_algorithm", "scatter-ring").unwrap();
     part.choose_by(Some(own)).unwrap();
@@ -354,6 +355,14 @@ fn settings() {
     }
     let refused = part.choose_by(Some(own)).unwrap_err().to_string();
     assert!(refused.contains("choose differently"), "{refused}");
+    for (none, expected) in [
+        (Inter { leaders: Some(0), ..Inter::default() }, "leaders=0: expected auto, or a whole number of at least 1"),
+        (Inter { segment_bytes: Some(0), ..Inter::default() }, "segment_bytes=0: expected auto, or a whole number of"),
+    ] {
+        let refused = part.choose_by(Some(none)).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
+    assert_eq!(choice(&part), "net/scatter-ring");
     part.choose_by(None).unwrap();
     assert_eq!(choice(&part), before);
     own.set("nodes_form", "hierarchical").unwrap();
