@@ -12,7 +12,7 @@
 //!
 //! A [`Context`] is this process's place in the job; a [`Communicator`] is a group of ranks that does
 //! collectives together. Both belong to one thread. Every call returns the same error on every rank
-//! when a rank dies or calls something else; see [`Error`].
+//! when a rank dies or calls something else; [`Error::kind`] tells programs which of these.
 
 // They panic where nothing can be written; `say` does not.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -42,7 +42,7 @@ pub mod tune;
 pub use communicator::Communicator;
 pub use config::{Config, Entry, LogLevel};
 pub use context::Context;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use nodes::TaskEnd;
 pub use reduce_kernels::{
     Byte, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, RecordBytes, ShortInt, TwoInt,

@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::ManuallyDrop;
 
+use han::ErrorKind;
+
 /// The codes of `enum han_error` that are not success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -81,33 +83,25 @@ impl Failure {
 
 impl From<han::Error> for Failure {
     fn from(error: han::Error) -> Self {
-        Self::new(code_of(&error), error.to_string())
+        Self::new(code_of(error.kind()), error.to_string())
     }
 }
 
-fn code_of(error: &han::Error) -> Code {
-    use net_fabric::Error as Net;
-    use shm_core::Error as Node;
-    match error {
-        han::Error::Config(_) => Code::Config,
-        han::Error::Bootstrap(_) | han::Error::Node(Node::Startup(_)) => Code::Bootstrap,
-        han::Error::InUse(_) => Code::Thread,
-        han::Error::Forked => Code::NotInitialized,
-        han::Error::Node(Node::InvalidArgument(_)) | han::Error::Network(Net::InvalidArgument(_) | Net::Nested) => {
-            Code::Arg
-        }
-        // Over the network, one that is dead and one that cannot be reached look alike.
-        han::Error::Node(Node::PeerDied { .. } | Node::Lost { .. }) | han::Error::Network(Net::Unreachable { .. }) => {
-            Code::PeerDied
-        }
-        han::Error::Node(Node::Mismatch(_)) | han::Error::Network(Net::Mismatch(_) | Net::Length { .. }) => {
-            Code::Mismatch
-        }
-        han::Error::Node(Node::Aborted { .. }) | han::Error::Network(Net::Aborted { .. }) => Code::Aborted,
-        han::Error::Node(Node::Timeout(_)) | han::Error::Network(Net::Timeout(_)) => Code::Timeout,
-        han::Error::Node(Node::System { .. } | Node::Unreachable { .. }) | han::Error::Network(_) => Code::System,
-        han::Error::Node(Node::NoMemory { .. }) => Code::NoMemory,
-        // Errors that the crates below gain later.
+fn code_of(kind: ErrorKind) -> Code {
+    match kind {
+        ErrorKind::InvalidArgument => Code::Arg,
+        ErrorKind::Config => Code::Config,
+        ErrorKind::Startup => Code::Bootstrap,
+        ErrorKind::PeerDied => Code::PeerDied,
+        ErrorKind::Mismatch => Code::Mismatch,
+        ErrorKind::Aborted => Code::Aborted,
+        ErrorKind::Timeout => Code::Timeout,
+        ErrorKind::System => Code::System,
+        ErrorKind::NoMemory => Code::NoMemory,
+        ErrorKind::InUse => Code::Thread,
+        ErrorKind::Finalized | ErrorKind::Forked => Code::NotInitialized,
+        ErrorKind::Internal => Code::Internal,
+        // Kinds that are gained later.
         _ => Code::Unsupported,
     }
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::process;
 
-use han::{Context, Error, Result};
+use han::{Context, Error, ErrorKind, Result};
 
 use crate::harness::Job;
 
@@ -59,14 +59,11 @@ fn play_a_role() {
     process::exit(0);
 }
 
-/// What C programs are told by a code: whichever level has found it.
 fn kind_of(error: &Error) -> &'static str {
-    use net_fabric::Error as Net;
-    use shm_core::Error as Node;
-    match error {
-        Error::Node(Node::PeerDied { .. } | Node::Lost { .. }) | Error::Network(Net::Unreachable { .. }) => "death",
-        Error::Node(Node::Mismatch(_)) | Error::Network(Net::Mismatch(_) | Net::Length { .. }) => "mismatch",
-        Error::Node(Node::Aborted { .. }) | Error::Network(Net::Aborted { .. }) => "abort",
+    match error.kind() {
+        ErrorKind::PeerDied => "death",
+        ErrorKind::Mismatch => "mismatch",
+        ErrorKind::Aborted => "abort",
         _ => "another",
     }
 }
