@@ -35,7 +35,17 @@ impl LogLevel {
     }
 }
 
-/// The configuration of a job.
+/// The configuration of a job. [`Context::with`](crate::Context::with) refuses fields that have other values than their
+/// variables and keys take.
+///
+/// ```
+/// let mut config = han::Config::from_environment()?;
+/// config.settings.single_copy = han::Single::IfShared;
+/// config.inter.policy = Some(han::select::Policy::WaitAll);
+/// let context = han::Context::with(han::bootstrap::connect()?, config)?;
+/// context.finalize()?;
+/// # Ok::<(), han::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Config {
     /// `HAN_LOG`.

@@ -17,6 +17,7 @@ use crate::select::form::{Choice, OverNodes};
 use crate::select::{Point, tuned};
 use crate::task::Layout;
 pub use in_memory::InMemory;
+pub use shm_core::{Explanation, Question};
 
 /// A job that `han run` would start on this machine, which plays all nodes.
 #[derive(Debug)]

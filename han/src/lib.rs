@@ -43,10 +43,15 @@ pub use communicator::Communicator;
 pub use config::{Config, Entry, LogLevel};
 pub use context::Context;
 pub use error::{Error, ErrorKind, Result};
+pub use net_fabric::Error as NetworkError;
 pub use nodes::TaskEnd;
 pub use reduce_kernels::{
-    Byte, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, RecordBytes, ShortInt, TwoInt,
-    UserOperator,
+    Byte, CallError, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, RecordBytes,
+    ShortInt, TwoInt, UserOperator,
 };
 pub use request::{RawRequest, Request, wait_all};
-pub use shm_core::{Call, Collective, Exchange, Method, Methods, SharedVec};
+pub use shm_core::segment::Backing;
+pub use shm_core::{
+    Call, Collective, Error as NodeError, Exchange, ExchangeError, Form, Job, Method, MethodSet, Methods, Settings,
+    SharedVec, Single,
+};

@@ -7,8 +7,9 @@ mod node_aware;
 mod settings;
 pub mod tuned;
 
-use net_fabric::algorithm::{Algorithm, Shape, Topology, Tree};
-use net_fabric::{Plan, Policy};
+use net_fabric::algorithm::Shape;
+pub use net_fabric::algorithm::{Algorithm, Topology, Tree, Within};
+pub use net_fabric::{Plan, Policy};
 use shm_core::Collective;
 pub use shm_core::explain::Point;
 

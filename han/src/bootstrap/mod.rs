@@ -20,6 +20,7 @@ use shm_core::sys::process;
 pub use error::{Error, Result};
 pub use oob::OutOfBand;
 pub(crate) use patience::Patience;
+pub use pmix_client::Error as PmixError;
 
 /// Joins the job that this process was started in: the ranks that meet at `HAN_RENDEZVOUS`, PMI-1 over `PMI_FD` or
 /// `PMI_PORT`, PMIx, else a world of this one rank.

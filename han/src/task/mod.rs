@@ -23,7 +23,8 @@ pub mod slices;
 use std::fmt;
 use std::ops::Range;
 
-use reduce_kernels::{Collective, Place};
+use reduce_kernels::Collective;
+pub use reduce_kernels::Place;
 
 pub use layout::Layout;
 
