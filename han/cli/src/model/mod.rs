@@ -78,7 +78,7 @@ pub(crate) struct Args {
     /// Root of bcast and reduce [default: 0]
     #[arg(long, value_name = "R")]
     root: Option<usize>,
-    /// Delays: rank=6,ms=1[,at=MS | ,hz=HZ] or uniform=0..10ms,hz=10; compares the three policies
+    /// Delays: rank=6,ms=1[,at=MS | ,hz=HZ] or uniform=0..10ms,hz=10; compares the three policies of one --algorithm
     #[arg(long, value_name = "SPEC", value_parser = noise::Spec::parse)]
     noise: Option<noise::Spec>,
     /// Operations that are simulated with other draws of the noise each [default: 20]
