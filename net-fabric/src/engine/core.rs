@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::history::History;
 use super::operation::{Operation, Surroundings};
 use super::scratch::Pool;
 use super::seal::{Fingerprint, Seal};
 use super::tag::{Key, MAX_OPERATIONS, StepName};
-use super::vigil::History;
 use super::watch::Watcher;
 use super::work::{Announced, Called, Extents, Work};
 use super::{Handle, Settings};
@@ -116,11 +116,11 @@ impl Core {
         let turn = self.turn(key.communicator);
         let turn = &mut self.turns[turn];
         turn.group = group;
-        turn.digest = fingerprint.digest(turn.digest);
         if self.watcher.is_some() {
-            turn.history.record(key.sequence, fingerprint);
+            turn.history.record(key.sequence, fingerprint, turn.digest);
         }
-        Announced { called: Called { key, group, fingerprint }, digest: turn.digest }
+        turn.digest = fingerprint.digest(turn.digest);
+        Announced { called: Called { key, group, fingerprint, digest: turn.digest } }
     }
 
     pub(super) fn has_completed(&self, handle: Handle) -> bool {

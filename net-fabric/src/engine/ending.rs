@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::core::Core;
 use super::tag::{StepName, control_number};
+use super::vigil::Difference;
 use super::watch::Mailed;
 use super::watch::note::{Note, Reason};
 use crate::error::Error;
@@ -67,7 +68,7 @@ impl Core {
 
     /// What a rank that is out of reach now was suspected of before: some transports close a connection over a
     /// message of another length than the expected one.
-    fn suspicion(&self, rank: usize) -> Option<Error> {
+    pub(super) fn suspicion(&self, rank: usize) -> Option<Error> {
         self.watcher.as_ref().and_then(|watcher| watcher.suspicion(rank))
     }
 
@@ -95,9 +96,8 @@ impl Core {
                     _ => {}
                 }
             }
-            if let Some(mismatch) =
-                asked.into_iter().find_map(|(sender, called)| self.compare(sender, called, own).err())
-            {
+            let differ = asked.into_iter().find_map(|(sender, called)| self.difference(sender, called, own));
+            if let Some(Difference::Here(mismatch) | Difference::Before(mismatch)) = differ {
                 return Some(mismatch);
             }
             watcher = self.watcher.as_mut()?;

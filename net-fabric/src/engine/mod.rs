@@ -6,6 +6,7 @@
 
 mod core;
 mod ending;
+mod history;
 mod operands;
 mod operation;
 mod scratch;

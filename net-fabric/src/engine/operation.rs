@@ -259,7 +259,7 @@ impl Operation {
         let posted = match self.schedule.action(step as usize) {
             Action::Send { peer, message, from } => {
                 let (peer, tag) = (self.world_rank(peer), self.key.tag(message));
-                let word = around.seal.word(tag, around.transport.rank(), peer, self.call.digest);
+                let word = around.seal.word(tag, around.transport.rank(), peer, self.call.called.digest);
                 // SAFETY: whoever began the operation promised the vectors until it has completed or was given
                 // up, which cancels this; the schedule's waits keep writers away until the send has completed.
                 let posted =
@@ -308,7 +308,7 @@ impl Operation {
 
     /// The word that a message of this operation carries.
     pub(super) fn word(&self, seal: &Seal, message: u32, sender: usize, receiver: usize) -> u64 {
-        seal.word(self.key.tag(message), sender, receiver, self.call.digest)
+        seal.word(self.key.tag(message), sender, receiver, self.call.called.digest)
     }
 
     /// The ranks of the world that this one waits for: those that have to send to it, or else to receive from it.

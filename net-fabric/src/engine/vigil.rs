@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use super::core::{Core, Turn};
 use super::operation::Surroundings;
-use super::seal::{Broken, Fingerprint};
+use super::seal::Broken;
 use super::tag::{Key, StepName, control_number};
 use super::watch::note::{Note, State};
-use super::watch::{Mailed, Wait};
+use super::watch::{Mailed, Suspect, Wait};
 use super::work::{Announced, Called};
 use crate::error::{Error, Result};
 use crate::schedule::Action;
 use crate::transport::{Completion, Transport};
 
-/// Operations of a communicator that are remembered.
-const REMEMBERED: usize = 64;
+/// Operations before one in which two ranks differ that are looked at for the first such one.
+const SEARCHED: u32 = 64;
 /// Ranks that are asked and named, of those that an operation waits for.
 const ASKED: usize = 16;
 
@@ -29,30 +29,12 @@ struct Waiting {
     ranks: Vec<usize>,
 }
 
-/// The latest operations of a communicator.
-#[derive(Debug, Default)]
-pub(super) struct History {
-    latest: Option<u32>,
-    /// By sequence number modulo their number.
-    calls: Vec<Option<(u32, Fingerprint)>>,
-}
-
-impl History {
-    pub(super) fn record(&mut self, sequence: u32, fingerprint: Fingerprint) {
-        self.calls.resize(REMEMBERED, None);
-        self.calls[sequence as usize % REMEMBERED] = Some((sequence, fingerprint));
-        self.latest = Some(sequence);
-    }
-
-    fn recall(&self, sequence: u32) -> Option<Fingerprint> {
-        let (recorded, fingerprint) = (*self.calls.get(sequence as usize % REMEMBERED)?)?;
-        (recorded == sequence).then_some(fingerprint)
-    }
-
-    fn is_before(&self, sequence: u32) -> bool {
-        // Numbers wrap around: the nearer side counts.
-        self.latest.is_none_or(|latest| sequence.wrapping_sub(latest).wrapping_sub(1) < 1 << 31)
-    }
+/// How a peer's calls differ from this rank's, as an error.
+pub(super) enum Difference {
+    /// In the call itself, of which both sides are known.
+    Here(Error),
+    /// In one before.
+    Before(Error),
 }
 
 impl Core {
@@ -87,7 +69,7 @@ impl Core {
                 Err(reason.into_error())
             }
             Mailed::Note { sender, note: Note::Ask(called) } => {
-                self.compare(sender, called, transport.rank())?;
+                self.compare(sender, called, transport)?;
                 let state = self.state(called);
                 if let Some(watcher) = &mut self.watcher {
                     watcher.mail.write(sender, &Note::Answer { key: called.key, state }, transport);
@@ -97,21 +79,34 @@ impl Core {
             Mailed::Note { sender, note: Note::Answer { key, state } } => {
                 let suspected = watcher.answered(sender, key, state);
                 if let State::Before { doing: Some(doing) } = state {
-                    self.compare(sender, doing, transport.rank())?;
+                    self.compare(sender, doing, transport)?;
                 }
-                suspected.map_or(Ok(()), |(called, error)| self.search_further(sender, called, error, transport))
+                suspected.map_or(Ok(()), |suspect| self.search_further(suspect, transport))
             }
         }
     }
 
-    /// Compares what a peer has called with what this rank has.
-    pub(super) fn compare(&self, peer: usize, called: Called, rank: usize) -> Result<()> {
-        let Called { key, fingerprint: theirs, .. } = called;
-        let own = self.turn_of(called).and_then(|turn| turn.history.recall(key.sequence));
-        match (own, &self.watcher) {
-            (Some(own), Some(watcher)) if own != theirs => Err(watcher.mismatch(key, (rank, own), (peer, theirs))),
+    /// Compares what a peer has called with what this rank has. If they have differed before, looks for where.
+    fn compare<T: Transport>(&mut self, peer: usize, called: Called, transport: &T) -> Result<()> {
+        match self.difference(peer, called, transport.rank()) {
+            Some(Difference::Here(error)) => Err(error),
+            Some(Difference::Before(error)) if self.suspicion(peer).is_none() => {
+                self.search_further(Suspect::new(peer, called, error, SEARCHED), transport)
+            }
             _ => Ok(()),
         }
+    }
+
+    /// What is known of a difference between a peer, which has called this, and this rank. However far one is ahead
+    /// of the other: that a call is complete here says nothing, since its last message may be on its way.
+    pub(super) fn difference(&self, peer: usize, called: Called, rank: usize) -> Option<Difference> {
+        let Called { key, fingerprint: theirs, digest, .. } = called;
+        let watcher = self.watcher.as_ref()?;
+        let (own, own_digest) = self.turn_of(called)?.history.recall(key.sequence)?;
+        if own != theirs {
+            return Some(Difference::Here(watcher.mismatch(key, (rank, own), (peer, theirs))));
+        }
+        (own_digest != digest).then(|| Difference::Before(watcher.mismatch_before(key, rank, peer)))
     }
 
     /// The communicator of a call, if this rank is in it.
@@ -120,14 +115,18 @@ impl Core {
         self.turns.iter().find(is_same)
     }
 
-    /// A peer whose messages were those of another operation does the same in this one: then the two have
-    /// differed in one before. Asks about that.
-    fn search_further<T: Transport>(&mut self, rank: usize, called: Called, error: Error, transport: &T) -> Result<()> {
+    /// A peer that is known to differ does the same in this operation: then the two have differed in one before. Asks
+    /// about that.
+    fn search_further<T: Transport>(&mut self, suspect: Suspect, transport: &T) -> Result<()> {
+        let Suspect { rank, called, error, steps, .. } = suspect;
         let key = Key { sequence: called.key.sequence.wrapping_sub(1), ..called.key };
-        let fingerprint = self.turn_of(called).and_then(|turn| turn.history.recall(key.sequence));
-        match (fingerprint, &mut self.watcher) {
-            (Some(fingerprint), Some(watcher)) if matches!(error, Error::Mismatch(_)) => {
-                watcher.suspect(rank, Called { key, fingerprint, ..called }, error, transport);
+        let known = self.turn_of(called).and_then(|turn| turn.history.recall(key.sequence));
+        match (known, &mut self.watcher, steps.checked_sub(1)) {
+            (Some((fingerprint, digest)), Some(watcher), Some(steps)) if matches!(error, Error::Mismatch(_)) => {
+                watcher.suspect(
+                    Suspect::new(rank, Called { key, fingerprint, digest, ..called }, error, steps),
+                    transport,
+                );
                 Ok(())
             }
             _ => Err(error),
@@ -254,7 +253,7 @@ impl Core {
         let Key { communicator, sequence } = key;
         let place = format!("operation #{sequence} on communicator {communicator}");
         let error = Error::Mismatch(format!("{place}: {own} called {what}, but {other} {did}"));
-        watcher.suspect(rank, called, error, transport);
+        watcher.suspect(Suspect::new(rank, called, error, SEARCHED), transport);
         Ok(())
     }
 }

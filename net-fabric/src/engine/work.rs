@@ -40,14 +40,14 @@ pub(crate) struct Called {
     /// The communicator's ranks in short: others may have one of the same number.
     pub(crate) group: u32,
     pub(crate) fingerprint: Fingerprint,
+    /// Of this call and all before it on its communicator.
+    pub(crate) digest: u32,
 }
 
 /// A call that this rank's engine knows of; see [`Engine::announce`](super::Engine::announce).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Announced {
     pub(super) called: Called,
-    /// Of this call and all before it on its communicator.
-    pub(super) digest: u32,
 }
 
 impl Announced {

@@ -196,6 +196,71 @@ fn roots_that_have_not_waited_learn_it_later() {
     assert_eq!(error, expected);
 }
 
+/// A bcast without messages, of which two in a row differ.
+fn nothing(sequence: u32) -> Case {
+    Case { count: 0, root: sequence as usize % 2, ..BCAST }
+}
+
+#[test]
+fn a_call_that_others_have_long_left_is_a_mismatch() {
+    let mut world = world(3, patient(), Options::default());
+    for sequence in 0..10_000 {
+        (0..2).for_each(|rank| world.start(rank, nothing(sequence), sequence));
+    }
+    (0..5).for_each(|sequence| world.start(2, nothing(sequence), sequence));
+    world.start(2, ALLREDUCE, 5);
+    let error = world.common_error(&[0, 1, 2]).to_string();
+    let one = "mismatched collective: operation #5 on communicator 0: rank ";
+    let other = " called bcast(count 0, root 1), but rank 2 called allreduce(count 4, root 0)";
+    assert!(error.starts_with(one) && error.ends_with(other), "{error}");
+}
+
+#[test]
+fn what_differed_before_two_ranks_wait_for_a_third_is_found() {
+    // As far back as is looked; then further.
+    for (calls, expected) in [
+        (
+            50,
+            "operation #3 on communicator 0: rank 1 called bcast(count 0, root 1), but rank 2 called bcast(count 0, root 2)",
+        ),
+        (500, ": rank 1 and rank 2 have called different operations before"),
+    ] {
+        let mut world = world(3, patient(), Options::default());
+        for rank in 1..3 {
+            for sequence in 0..calls {
+                let differs = rank == 2 && sequence == 3;
+                let case = if differs { Case { root: 2, ..nothing(sequence) } } else { nothing(sequence) };
+                world.start(rank, case, sequence);
+            }
+            world.start(rank, BCAST, calls);
+        }
+        // Both look, and each keeps the first that it finds.
+        for error in world.failures(&[0, 1, 2]) {
+            let error = error.to_string();
+            assert!(error.starts_with("mismatched collective: ") && error.ends_with(expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_thousands_of_calls_behind_is_not_accused() {
+    let disorder = Options { disorder: Some(3), ..Options::default() };
+    let mut world = world(3, Watch { ask_after: Duration::ZERO, ..patient() }, disorder);
+    let linear = Case { algorithm: Algorithm::Tree(Tree::Linear), ..BCAST };
+    let case =
+        |sequence: u32| if sequence < 3000 { Case { count: 1 + sequence as usize % 3, ..linear } } else { ALLREDUCE };
+    for sequence in 0..=3000 {
+        (0..2).for_each(|rank| world.start(rank, case(sequence), sequence));
+    }
+    for sequence in 0..=3000 {
+        world.start(2, case(sequence), sequence);
+        world.step();
+    }
+    world.until("all come", |world| world.engines.iter().all(|engine| engine.outstanding() == 0));
+    assert!(world.errors.iter().all(Option::is_none), "{:?}", world.errors);
+    world.parts.iter().for_each(Part::check);
+}
+
 #[test]
 fn the_watchdog_says_who_is_missing() {
     let watch = Watch { speak_after: Some(Duration::from_millis(30)), ..patient() };

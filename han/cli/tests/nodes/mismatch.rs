@@ -51,6 +51,23 @@ pub(crate) fn differ(rank: usize, count: usize, own: &str, others: &str) -> Resu
     context.finalize()
 }
 
+/// The role: rank 2 calls `own` where the others go on with bcasts of `count` elements.
+pub(crate) fn ahead(count: usize, own: &str) -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let mut vector = vec![1_i64; count];
+    for call in 0..30_000 {
+        match own {
+            "barrier" if call == 5 && world.rank() == 2 => world.barrier()?,
+            "allreduce" if call == 5 && world.rank() == 2 => {
+                world.allreduce_in_place(&mut [1_i64; 3], Operator::Sum)?
+            }
+            _ => world.bcast(&mut vector, 1)?,
+        }
+    }
+    context.finalize()
+}
+
 /// The role: rank `rank` finalizes while the others are in a collective.
 pub(crate) fn leave_early(rank: usize) -> Result<()> {
     let context = Context::init()?;
@@ -77,6 +94,18 @@ fn mismatched_calls_show_both_sides() {
         expect_mismatch(&done, ranks);
         assert!(done.stderr.contains("allreduce(count 3, i64, max)"), "{done:#?}");
         assert!(done.stderr.contains("allreduce(count 3, i64, sum)"), "{done:#?}");
+    }
+}
+
+#[test]
+fn ranks_that_are_many_calls_ahead_show_their_side() {
+    // Bcasts without data have no messages, and a provider may close the connection over those that are too long.
+    for (count, own) in [(0, "allreduce"), (1, "allreduce"), (1000, "barrier")] {
+        let role = format!("ahead {count} {own}");
+        let done = ranks::job(&["-n", "3", "--nodes", "3", "--timeout", "100"], &role).finish();
+        expect_mismatch(&done, 3);
+        let sides = [format!("called bcast(count {count}, i64, root 1)"), format!("called {own}(")];
+        assert!(sides.iter().all(|side| done.stderr.contains(side)), "{done:#?}");
     }
 }
 

@@ -44,6 +44,7 @@ fn play_a_role() {
         ["differ", rank, count, own, others] => {
             crate::mismatch::differ(rank.parse().unwrap(), count.parse().unwrap(), own, others)
         }
+        ["ahead", count, own] => crate::mismatch::ahead(count.parse().unwrap(), own),
         ["leave-child", how] => crate::faults::leave_child(how),
         ["leave-early", rank] => crate::mismatch::leave_early(rank.parse().unwrap()),
         ["agree", what] => crate::agreement::rank(what),

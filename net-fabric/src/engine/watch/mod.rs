@@ -137,11 +137,21 @@ struct Peer {
 
 /// A rank whose message did not belong to the operation at hand.
 #[derive(Debug)]
-struct Suspect {
-    rank: usize,
-    called: Called,
-    error: Error,
+pub(super) struct Suspect {
+    pub(super) rank: usize,
+    /// What it is asked about.
+    pub(super) called: Called,
+    /// If it does not say what it does instead.
+    pub(super) error: Error,
+    /// How many calls before that it may yet be asked about.
+    pub(super) steps: u32,
     until: Instant,
+}
+
+impl Suspect {
+    pub(super) fn new(rank: usize, called: Called, error: Error, steps: u32) -> Self {
+        Self { rank, called, error, steps, until: Instant::now() + EXPLAINS_WITHIN }
+    }
 }
 
 impl Watcher {
@@ -219,21 +229,20 @@ impl Watcher {
         asked.into_iter().find_map(|(&rank, _)| host.fate(rank).map(|reason| Error::Unreachable { rank, reason }))
     }
 
-    /// A rank has answered. If its messages had shown that it does something else, in which call, and the error that it is then.
-    pub(super) fn answered(&mut self, rank: usize, key: Key, state: State) -> Option<(Called, Error)> {
+    /// A rank has answered. It is returned if it is known to do something else.
+    pub(super) fn answered(&mut self, rank: usize, key: Key, state: State) -> Option<Suspect> {
         if let Some(peer) = self.peers.get_mut(&rank) {
             peer.silent_since = None;
             peer.answer = Some(state);
         }
         let at = self.suspects.iter().position(|suspect| suspect.rank == rank && suspect.called.key == key)?;
-        let Suspect { called, error, .. } = self.suspects.swap_remove(at);
-        Some((called, error))
+        Some(self.suspects.swap_remove(at))
     }
 
-    /// A rank's message has shown that it does something else: asks what, before that is an error.
-    pub(super) fn suspect(&mut self, rank: usize, called: Called, error: Error, transport: &impl Transport) {
-        self.suspects.push(Suspect { rank, called, error, until: Instant::now() + EXPLAINS_WITHIN });
-        self.mail.write(rank, &Note::Ask(called), transport);
+    /// A rank is known to do something else: asks what, before that is an error.
+    pub(super) fn suspect(&mut self, suspect: Suspect, transport: &impl Transport) {
+        self.mail.write(suspect.rank, &Note::Ask(suspect.called), transport);
+        self.suspects.push(suspect);
     }
 
     /// What a rank is suspected of.
@@ -279,6 +288,14 @@ impl Watcher {
             Some(State::Behind) => format!("{name}, which has called it"),
             Some(State::In { waits_for: None }) | None => name,
         }
+    }
+
+    /// That two ranks which call the same have differed before.
+    pub(super) fn mismatch_before(&self, key: Key, one: usize, other: usize) -> Error {
+        let (low, high) = (self.host.name(one.min(other)), self.host.name(one.max(other)));
+        let Key { communicator, sequence } = key;
+        let place = format!("operation #{sequence} on communicator {communicator}");
+        Error::Mismatch(format!("{place}: {low} and {high} have called different operations before"))
     }
 
     /// That two ranks have called different things.

@@ -87,12 +87,13 @@ impl Note {
             put(bytes, 12, key.sequence);
             bytes[16..18].copy_from_slice(&key.communicator.to_le_bytes());
         };
-        let put_call = |bytes: &mut [u8; BYTES], Called { key, group, fingerprint }: &Called| {
+        let put_call = |bytes: &mut [u8; BYTES], Called { key, group, fingerprint, digest }: &Called| {
             bytes[18..20].copy_from_slice(&key.communicator.to_le_bytes());
             put(bytes, 20, key.sequence);
             bytes[24..32].copy_from_slice(&fingerprint.0[0].to_le_bytes());
             bytes[32..40].copy_from_slice(&fingerprint.0[1].to_le_bytes());
             put(bytes, 40, *group);
+            put(bytes, 44, *digest);
         };
         match self {
             Self::Ask(called) => {
@@ -142,6 +143,7 @@ impl Note {
             key: Key { communicator: half(18), sequence: number(bytes, 20) },
             group: number(bytes, 40),
             fingerprint: Fingerprint([word(24), word(32)]),
+            digest: number(bytes, 44),
         };
         let rank = number(bytes, 8);
         Some(match (bytes[0], bytes[1]) {
@@ -178,7 +180,8 @@ mod tests {
     fn notes_survive_the_wire() {
         let key = Key { communicator: 0x7ffe, sequence: 0xfedc_ba98 };
         let fingerprint = Fingerprint([u64::MAX, 1 << 40]);
-        let doing = Called { key: Key { communicator: 3, sequence: 5 }, group: 0xf123_4567, fingerprint };
+        let key_of_doing = Key { communicator: 3, sequence: 5 };
+        let doing = Called { key: key_of_doing, group: 0xf123_4567, fingerprint, digest: 0x89ab_cdef };
         let errors = [
             Error::Unreachable { rank: 7, reason: "gone".into() },
             Error::Mismatch("rank 0 called barrier()".into()),
