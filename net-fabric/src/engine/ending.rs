@@ -96,9 +96,13 @@ impl Core {
                     _ => {}
                 }
             }
-            let differ = asked.into_iter().find_map(|(sender, called)| self.difference(sender, called, own));
-            if let Some(Difference::Here(mismatch) | Difference::Before(mismatch)) = differ {
-                return Some(mismatch);
+            for (sender, called) in asked {
+                if let Some(Difference::Here(error) | Difference::Before(error)) = self.difference(sender, called, own)
+                {
+                    return Some(error);
+                }
+                // Who knows no more than before ends the job itself, and is heard.
+                self.answer(sender, called, transport);
             }
             watcher = self.watcher.as_mut()?;
             // Time may pass without this rank.

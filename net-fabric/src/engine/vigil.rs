@@ -70,10 +70,7 @@ impl Core {
             }
             Mailed::Note { sender, note: Note::Ask(called) } => {
                 self.compare(sender, called, transport)?;
-                let state = self.state(called);
-                if let Some(watcher) = &mut self.watcher {
-                    watcher.mail.write(sender, &Note::Answer { key: called.key, state }, transport);
-                }
+                self.answer(sender, called, transport);
                 Ok(())
             }
             Mailed::Note { sender, note: Note::Answer { key, state } } => {
@@ -130,6 +127,14 @@ impl Core {
                 Ok(())
             }
             _ => Err(error),
+        }
+    }
+
+    /// Tells a peer how far this rank is with a call.
+    pub(super) fn answer<T: Transport>(&mut self, peer: usize, called: Called, transport: &T) {
+        let answer = Note::Answer { key: called.key, state: self.state(called) };
+        if let Some(watcher) = &mut self.watcher {
+            watcher.mail.write(peer, &answer, transport);
         }
     }
 

@@ -13,16 +13,23 @@ pub(crate) struct Mortal {
     rank: usize,
     size: usize,
     brittle: bool,
+    /// A peer to which the connection is lost, until that is told.
+    lost: Option<usize>,
 }
 
 impl Mortal {
     pub(crate) fn world(size: usize, options: Options, brittle: bool) -> Vec<Self> {
         let ranks = Loopback::world(size, options).into_iter().enumerate();
-        ranks.map(|(rank, alive)| Self { alive: Some(alive), rank, size, brittle }).collect()
+        ranks.map(|(rank, alive)| Self { alive: Some(alive), rank, size, brittle, lost: None }).collect()
     }
 
     pub(crate) fn kill(&mut self) {
         self.alive = None;
+    }
+
+    /// Takes a peer for gone, which is there.
+    pub(crate) fn lose(&mut self, peer: usize) {
+        self.lost = Some(peer);
     }
 
     fn alive(&mut self) -> Result<&mut Loopback> {
@@ -62,6 +69,9 @@ impl Transport for Mortal {
     }
 
     fn progress(&mut self, completed: &mut Vec<Completion>) -> Result<()> {
+        if let Some(rank) = self.lost.take() {
+            return Err(Error::Unreachable { rank, reason: "its connection is closed".to_owned() });
+        }
         self.alive()?.progress(completed)
     }
 

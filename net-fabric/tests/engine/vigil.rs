@@ -434,6 +434,37 @@ fn killed_in(size: usize, cases: impl Iterator<Item = Case>, seed: u64) -> usize
     failed
 }
 
+#[test]
+fn who_closes_a_connection_over_a_message_is_heard_before_it_counts_as_dead() {
+    let watch = Watch { listen: Duration::from_millis(600), ..patient() };
+    let ranks = Mortal::world(2, Options::default(), false).into_iter().enumerate();
+    let threads: Vec<_> = ranks
+        .map(|(rank, transport)| {
+            thread::spawn(move || {
+                let mut engine = Engine::watched(transport, SECRET, watch, Box::new(Notebook::default()));
+                // The root does not know its call any more when the other one asks.
+                let mut part = Case { count: 4 + 5 * rank, ..BCAST }.part(rank, 2, 0);
+                part.start(&mut engine, Key { communicator: 0, sequence: 0 });
+                if rank == 0 {
+                    engine.forget(0);
+                    engine.transport_mut().lose(1);
+                }
+                let deadline = Instant::now() + DEADLINE;
+                loop {
+                    assert!(Instant::now() < deadline);
+                    if let Err(error) = engine.progress() {
+                        return error.to_string();
+                    }
+                }
+            })
+        })
+        .collect();
+    let errors = threads.into_iter().map(|thread| thread.join().unwrap());
+    let expected = "mismatched collective: operation #0 on communicator 0: rank 1 called bcast(count 9, root 0), but rank 0 \
+                    sends 16 bytes where 36 are expected";
+    errors.for_each(|error| assert_eq!(error, expected));
+}
+
 /// Sends bytes that no engine has sealed.
 fn intrude(rank: &mut Loopback, tag: Tag, bytes: &'static [u8]) {
     // SAFETY: the bytes live for ever.
