@@ -1,5 +1,5 @@
 /* Wrong arguments with MPI_ERRORS_RETURN and with a handler of the program's own: every call fails with the class that the
- * MPI alone gives, on every rank, and what follows works. Calls are wrong on all ranks alike. */
+ * MPI alone gives, on every rank, and what follows works. Calls are wrong on all ranks alike, or rank 0 makes them alone. */
 #include "check.h"
 
 static int handled;
@@ -146,6 +146,35 @@ static void persistent(MPI_Comm comm) {
 }
 #endif
 
+/* Rank 0 alone makes calls that the MPI refuses, one after each of the first good ones on a communicator: that changes nothing
+ * for those that follow. */
+static void alone(int kind) {
+    int a[4] = {1, 2, 3, 4}, b[4] = {0}, sum;
+    MPI_Comm comm;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 12; i++) {
+        int code = MPI_SUCCESS;
+        if (rank == 0 && kind == 0) {
+            if (i % 4 == 0) code = MPI_Bcast(a, -1, MPI_INT, 0, comm);
+            if (i % 4 == 1) code = MPI_Reduce(a, b, 1, MPI_INT, MPI_SUM, ranks, comm);
+            if (i % 4 == 2) code = MPI_Allreduce(a, b, 1, MPI_INT, MPI_OP_NULL, comm);
+            if (i % 4 == 3) code = MPI_Bcast(a, 1, MPI_DATATYPE_NULL, 0, comm);
+        } else if (rank == 0 && kind == 1) {
+            code = i % 2 ? MPI_Ibcast(a, 1, MPI_INT, ranks, comm, &request) : MPI_Ibcast(a, -1, MPI_INT, 0, comm, &request);
+#if HAS_PERSISTENT
+        } else if (rank == 0 && kind == 2) {
+            code = MPI_Bcast_init(a, -1, MPI_INT, 0, comm, MPI_INFO_NULL, &request);
+#endif
+        }
+        note("alone, kind %d: class %d", kind, class_of(code));
+        code = MPI_Allreduce(&i, &sum, 1, MPI_INT, MPI_SUM, comm);
+        expect(code == MPI_SUCCESS && sum == ranks * i, "after a wrong call of rank 0: code %d, sum %d", code, sum);
+    }
+    MPI_Comm_free(&comm);
+}
+
 int main(int argc, char **argv) {
     start(&argc, &argv);
     MPI_Errhandler own, before;
@@ -183,6 +212,7 @@ int main(int argc, char **argv) {
     persistent(copied);
 #endif
     MPI_Comm_free(&copied);
+    for (int kind = 0; kind < 3; kind++) alone(kind);
     /* What is no communicator is one error, of MPI_COMM_WORLD or MPI_COMM_SELF. */
     MPI_Errhandler again;
     MPI_Comm_create_errhandler(handler, &again);

@@ -15,7 +15,7 @@ use crate::datatype::Layout;
 use crate::operator::Applied;
 use crate::packed::{self, Packed};
 use crate::padded::Padded;
-use crate::process::{Ours, Process};
+use crate::process::Process;
 use crate::real::SUCCESS;
 use crate::rules::Why;
 
@@ -64,26 +64,46 @@ impl Kept {
     }
 }
 
-/// How much a call is about.
+/// A collective's arguments, as the program gives them.
+pub(crate) trait Arguments {
+    /// The bytes that the call is about, which are the same on all ranks, or the reason why it is the MPI's. No buffer is
+    /// touched.
+    fn look(&self, process: &Process, seat: Seat) -> Result<usize, Why>;
+
+    /// The call, or the same reason.
+    fn prepare(&self, process: &Process, seat: Seat) -> Result<Prepared, Why>;
+}
+
+/// This rank's place in a communicator.
 #[derive(Clone, Copy)]
-pub(crate) struct Volume {
-    count: i64,
-    datatype: Word,
+pub(crate) struct Seat {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
 }
 
-impl Volume {
-    /// So many elements; none of a barrier.
-    pub(crate) fn new(count: i64, datatype: Word) -> Self {
-        Self { count, datatype }
-    }
+/// `MPI_Barrier`'s arguments: none.
+#[derive(Clone, Copy)]
+pub(crate) struct Barrier;
 
-    /// Its bytes, which are the same on all ranks; 0 where the arguments are wrong.
-    pub(crate) fn bytes(self, process: &Process) -> u64 {
-        let Some(count) = u64::try_from(self.count).ok().filter(|&count| count > 0) else { return 0 };
-        let layout = process.datatypes.layout(process.abi.flavour.word(self.datatype));
-        layout.map_or(0, |layout| count.saturating_mul(layout.size as u64))
-    }
+/// `MPI_Bcast`'s.
+#[derive(Clone, Copy)]
+pub(crate) struct Bcast {
+    pub(crate) buffer: *mut u8,
+    pub(crate) count: i64,
+    pub(crate) datatype: Word,
+    pub(crate) root: c_int,
 }
+
+/// `MPI_Reduce`'s.
+#[derive(Clone, Copy)]
+pub(crate) struct Reduce {
+    pub(crate) vectors: Vectors,
+    pub(crate) root: c_int,
+}
+
+/// `MPI_Allreduce`'s.
+#[derive(Clone, Copy)]
+pub(crate) struct Allreduce(pub(crate) Vectors);
 
 /// The arguments that all reductions have.
 #[derive(Clone, Copy)]
@@ -93,18 +113,6 @@ pub(crate) struct Vectors {
     pub(crate) count: i64,
     pub(crate) datatype: Word,
     pub(crate) op: Word,
-}
-
-impl Vectors {
-    pub(crate) fn volume(&self) -> Volume {
-        Volume::new(self.count, self.datatype)
-    }
-}
-
-impl Prepared {
-    pub(crate) fn barrier() -> Self {
-        Self { call: Call::barrier(), kept: Kept::default() }
-    }
 }
 
 /// A number of elements; an error if there are none.
@@ -118,79 +126,134 @@ fn elements(count: i64) -> Result<usize, Why> {
 }
 
 #[inline]
-fn rank(root: c_int, ours: &Ours) -> Result<usize, Why> {
-    usize::try_from(root).ok().filter(|&root| root < ours.communicator.size()).ok_or(Why::Arguments)
+fn rank(root: c_int, seat: Seat) -> Result<usize, Why> {
+    usize::try_from(root).ok().filter(|&root| root < seat.size).ok_or(Why::Arguments)
 }
 
-/// `MPI_Bcast`'s arguments as a call.
-#[inline]
-pub(crate) fn bcast(
-    process: &Process,
-    ours: &Ours,
-    buffer: *mut u8,
-    count: i64,
+impl Arguments for Barrier {
+    #[inline]
+    fn look(&self, _: &Process, _: Seat) -> Result<usize, Why> {
+        Ok(0)
+    }
+
+    #[inline]
+    fn prepare(&self, _: &Process, _: Seat) -> Result<Prepared, Why> {
+        Ok(Prepared { call: Call::barrier(), kept: Kept::default() })
+    }
+}
+
+/// What is broadcast.
+struct Broadcast {
+    root: usize,
+    count: usize,
     datatype: Word,
-    root: c_int,
-) -> Result<Prepared, Why> {
-    let count = elements(count)?;
-    let root = rank(root, ours)?;
-    let datatype = process.abi.flavour.word(datatype);
-    let layout = process.datatypes.layout(datatype).ok_or(Why::Arguments)?;
-    let bytes = layout.size.checked_mul(count).filter(|&bytes| bytes <= isize::MAX as usize).ok_or(Why::Arguments)?;
-    if bytes == 0 {
-        return Err(Why::Empty);
-    }
-    if buffer.addr() == process.abi.in_place {
-        return Err(Why::Arguments);
-    }
-    // Whether or not this rank's elements have gaps: another's may.
-    if !packed::can_pack(bytes) {
-        return Err(Why::Length);
-    }
-    if !layout.is_contiguous {
-        let is_root = root == ours.communicator.rank();
-        let mut packed = Packed::new(buffer, count, layout.size, datatype, process.requests.silent, is_root);
-        // SAFETY: the copy has that many bytes, and is kept until the call has completed.
-        let call = unsafe { Call::bcast_raw(packed.address(), bytes, Datatype::Byte, root) };
-        return Ok(Prepared { call, kept: Kept { applied: None, copied: Copied::Packed(packed) } });
-    }
-    if buffer.is_null() {
-        return Err(Why::Arguments);
-    }
-    // SAFETY: the MPI caller vouches for `count` elements at `buffer`, and leaves them alone until the operation is
-    // complete.
-    let call = unsafe { Call::bcast_raw(buffer, bytes, Datatype::Byte, root) };
-    Ok(Prepared { call, kept: Kept::default() })
+    layout: Layout,
+    bytes: usize,
 }
 
-/// `MPI_Reduce`'s arguments as a call.
-#[inline]
-pub(crate) fn reduce(process: &Process, ours: &Ours, vectors: Vectors, root: c_int) -> Result<Prepared, Why> {
-    let root = rank(root, ours)?;
-    let reduction = Reduction::new(process, vectors)?;
-    let Reduction { count, datatype, .. } = reduction;
-    if root == ours.communicator.rank() {
-        let Results { send, recv, copied } = reduction.results(process, vectors)?;
-        // SAFETY: the MPI caller vouches for `count` elements at both buffers, and leaves them alone until the operation
-        // is complete; `input` has seen that they do not overlap. A copy of the results is kept as long.
-        return Ok(reduction.prepared(copied, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }));
+impl Bcast {
+    #[inline(always)]
+    fn read(&self, process: &Process, seat: Seat) -> Result<Broadcast, Why> {
+        let count = elements(self.count)?;
+        let root = rank(self.root, seat)?;
+        let datatype = process.abi.flavour.word(self.datatype);
+        let layout = process.datatypes.layout(datatype).ok_or(Why::Arguments)?;
+        let bytes =
+            layout.size.checked_mul(count).filter(|&bytes| bytes <= isize::MAX as usize).ok_or(Why::Arguments)?;
+        if bytes == 0 {
+            return Err(Why::Empty);
+        }
+        if self.buffer.addr() == process.abi.in_place {
+            return Err(Why::Arguments);
+        }
+        // Whether or not this rank's elements have gaps: another's may.
+        if !packed::can_pack(bytes) {
+            return Err(Why::Length);
+        }
+        if layout.is_contiguous && self.buffer.is_null() {
+            return Err(Why::Arguments);
+        }
+        Ok(Broadcast { root, count, datatype, layout, bytes })
     }
-    if vectors.send.is_null() || vectors.send.addr() == process.abi.in_place {
-        return Err(Why::Arguments);
-    }
-    let (send, recv) = (vectors.send, ptr::null_mut());
-    // SAFETY: as above for `send`; off the root there is no `recv`.
-    Ok(reduction.prepared(Copied::Nothing, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }))
 }
 
-/// `MPI_Allreduce`'s arguments as a call.
-#[inline]
-pub(crate) fn allreduce(process: &Process, vectors: Vectors) -> Result<Prepared, Why> {
-    let reduction = Reduction::new(process, vectors)?;
-    let Reduction { count, datatype, .. } = reduction;
-    let Results { send, recv, copied } = reduction.results(process, vectors)?;
-    // SAFETY: as in `reduce` at the root.
-    Ok(reduction.prepared(copied, |op| unsafe { Call::allreduce_raw(send, recv, count, datatype, op) }))
+impl Arguments for Bcast {
+    fn look(&self, process: &Process, seat: Seat) -> Result<usize, Why> {
+        Ok(self.read(process, seat)?.bytes)
+    }
+
+    #[inline(always)] // a call is 72 bytes: used where it was built, not returned
+    fn prepare(&self, process: &Process, seat: Seat) -> Result<Prepared, Why> {
+        let Broadcast { root, count, datatype, layout, bytes } = self.read(process, seat)?;
+        if !layout.is_contiguous {
+            let is_root = root == seat.rank;
+            let mut packed = Packed::new(self.buffer, count, layout.size, datatype, process.requests.silent, is_root);
+            // SAFETY: the copy has that many bytes, and is kept until the call has completed.
+            let call = unsafe { Call::bcast_raw(packed.address(), bytes, Datatype::Byte, root) };
+            return Ok(Prepared { call, kept: Kept { applied: None, copied: Copied::Packed(packed) } });
+        }
+        // SAFETY: the MPI caller vouches for `count` elements at `buffer`, and leaves them alone until the operation is
+        // complete.
+        let call = unsafe { Call::bcast_raw(self.buffer, bytes, Datatype::Byte, root) };
+        Ok(Prepared { call, kept: Kept::default() })
+    }
+}
+
+impl Reduce {
+    /// An error if a rank that gets no results has nothing to send.
+    #[inline]
+    fn sends(&self, process: &Process) -> Result<*const u8, Why> {
+        let send = self.vectors.send;
+        if send.is_null() || send.addr() == process.abi.in_place { Err(Why::Arguments) } else { Ok(send) }
+    }
+}
+
+impl Arguments for Reduce {
+    fn look(&self, process: &Process, seat: Seat) -> Result<usize, Why> {
+        let root = rank(self.root, seat)?;
+        let reduction = Reduction::new(process, self.vectors)?;
+        if root == seat.rank {
+            reduction.input(process, self.vectors)?;
+        } else {
+            self.sends(process)?;
+        }
+        Ok(reduction.bytes())
+    }
+
+    #[inline]
+    fn prepare(&self, process: &Process, seat: Seat) -> Result<Prepared, Why> {
+        let root = rank(self.root, seat)?;
+        let reduction = Reduction::new(process, self.vectors)?;
+        let Reduction { count, datatype, .. } = reduction;
+        if root == seat.rank {
+            let Results { send, recv, copied } = reduction.results(process, self.vectors)?;
+            // SAFETY: the MPI caller vouches for `count` elements at both buffers, and leaves them alone until the
+            // operation is complete; `input` has seen that they do not overlap. A copy of the results is kept as long.
+            return Ok(
+                reduction.prepared(copied, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) })
+            );
+        }
+        let (send, recv) = (self.sends(process)?, ptr::null_mut());
+        // SAFETY: as above for `send`; off the root there is no `recv`.
+        Ok(reduction.prepared(Copied::Nothing, |op| unsafe { Call::reduce_raw(send, recv, count, datatype, op, root) }))
+    }
+}
+
+impl Arguments for Allreduce {
+    fn look(&self, process: &Process, _: Seat) -> Result<usize, Why> {
+        let reduction = Reduction::new(process, self.0)?;
+        reduction.input(process, self.0)?;
+        Ok(reduction.bytes())
+    }
+
+    #[inline]
+    fn prepare(&self, process: &Process, _: Seat) -> Result<Prepared, Why> {
+        let reduction = Reduction::new(process, self.0)?;
+        let Reduction { count, datatype, .. } = reduction;
+        let Results { send, recv, copied } = reduction.results(process, self.0)?;
+        // SAFETY: as in `Reduce` at the root.
+        Ok(reduction.prepared(copied, |op| unsafe { Call::allreduce_raw(send, recv, count, datatype, op) }))
+    }
 }
 
 /// What is reduced, and how.
@@ -199,6 +262,14 @@ struct Reduction {
     datatype: Datatype,
     op: Op,
     applied: Option<Box<Applied>>,
+}
+
+/// Where the input of a rank that gets results is.
+enum Input {
+    At(*const u8),
+    InPlace,
+    /// Over some of the results, which the MPI does not find.
+    Overlapping,
 }
 
 /// Buffers of a rank that gets results.
@@ -252,10 +323,21 @@ impl Reduction {
         Prepared { call: build(self.op), kept: Kept { applied: self.applied, copied } }
     }
 
+    /// Bytes of a vector.
+    #[inline]
+    fn bytes(&self) -> usize {
+        self.count * self.datatype.size()
+    }
+
     /// Where a rank that gets a result has its input and wants its results.
     #[inline]
     fn results(&self, process: &Process, vectors: Vectors) -> Result<Results, Why> {
-        let (send, recv) = (self.input(process, vectors)?, vectors.recv);
+        let recv = vectors.recv;
+        let send = match self.input(process, vectors)? {
+            Input::At(send) => send,
+            Input::InPlace => ptr::null(),
+            Input::Overlapping => self.move_in_place(vectors),
+        };
         let Some(mut padded) = Padded::new(self.datatype, self.count, recv) else {
             return Ok(Results { send, recv, copied: Copied::Nothing });
         };
@@ -263,34 +345,36 @@ impl Reduction {
         Ok(Results { send, recv: padded.address(), copied: Copied::Padded(padded) })
     }
 
-    /// Where the input of a rank that gets a result is: null for in place, as [`Call`] has it.
+    /// Where the input of a rank that gets a result is.
     #[inline]
-    fn input(&self, process: &Process, vectors: Vectors) -> Result<*const u8, Why> {
+    fn input(&self, process: &Process, vectors: Vectors) -> Result<Input, Why> {
         let Vectors { send, recv, .. } = vectors;
         let in_place = process.abi.in_place;
         if recv.is_null() || recv.addr() == in_place || send.is_null() {
             return Err(Why::Arguments);
         }
         if send.addr() == in_place {
-            return Ok(ptr::null());
+            return Ok(Input::InPlace);
         }
-        let bytes = self.count * self.datatype.size();
-        if send.addr().abs_diff(recv.addr()) < bytes {
-            return self.overlap(process, vectors);
+        if send.addr().abs_diff(recv.addr()) < self.bytes() {
+            return overlap(process, vectors);
         }
-        Ok(send)
+        Ok(Input::At(send))
     }
 
-    /// Buffers that overlap are an error. Where the MPI finds it, it reports it; where it does not, the other ranks are
-    /// in this collective already, and so must this one be: as in place.
+    /// Makes what overlaps as in place; gives the input of such a call, as [`Call`] has it.
     #[cold]
-    fn overlap(&self, process: &Process, vectors: Vectors) -> Result<*const u8, Why> {
-        let Vectors { send, recv, .. } = vectors;
-        if process.abi.flavour != Flavour::OpenMpi && ptr::eq(send, recv) {
-            return Err(Why::Arguments);
-        }
+    fn move_in_place(&self, Vectors { send, recv, .. }: Vectors) -> *const u8 {
         // SAFETY: the MPI caller vouches for that many bytes at both; they may overlap.
-        unsafe { ptr::copy(send, recv, self.count * self.datatype.size()) };
-        Ok(ptr::null())
+        unsafe { ptr::copy(send, recv, self.bytes()) };
+        ptr::null()
     }
+}
+
+/// Buffers that overlap are an error. Where the MPI finds it, it reports it; where it does not, the other ranks are in this
+/// collective already, and so must this one be.
+#[cold]
+fn overlap(process: &Process, Vectors { send, recv, .. }: Vectors) -> Result<Input, Why> {
+    let is_found = process.abi.flavour != Flavour::OpenMpi && ptr::eq(send, recv);
+    if is_found { Err(Why::Arguments) } else { Ok(Input::Overlapping) }
 }

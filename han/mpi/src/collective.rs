@@ -5,26 +5,20 @@ use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
 use crate::abi::Word;
-use crate::arguments::{self, Prepared, Vectors, Volume};
+use crate::arguments::{Allreduce, Arguments, Barrier, Bcast, Prepared, Reduce, Vectors};
 use crate::export::export;
 use crate::gate;
 use crate::lengthy::wait_in;
 use crate::process::{Ours, Process};
-use crate::rules::Why;
 use han::Collective;
 
 /// Carries a call out, or gives `None`: it is the MPI's.
-#[inline]
-pub(crate) fn take(
-    collective: Collective,
-    comm: Word,
-    volume: Volume,
-    prepare: impl FnOnce(&Process, &Ours) -> Result<Prepared, Why>,
-) -> Option<c_int> {
+#[inline(always)] // arguments are not stored to be passed on
+pub(crate) fn take(collective: Collective, comm: Word, arguments: impl Arguments + Copy) -> Option<c_int> {
     gate::inside(|process| {
-        let ours = process.ours(comm, volume);
+        let ours = process.ours(comm, arguments);
         let prepared = ours.and_then(|ours| {
-            let prepared = prepare(process, &ours)?;
+            let prepared = arguments.prepare(process, ours.seat())?;
             ours.allows(collective, prepared.call.bytes())?;
             Ok((ours, prepared))
         });
@@ -52,17 +46,15 @@ impl Process {
 
 export! {
     fn MPI_Barrier, PMPI_Barrier(comm: Word) {
-        match take(Collective::Barrier, comm, Volume::new(0, 0), |_, _| Ok(Prepared::barrier())) {
+        match take(Collective::Barrier, comm, Barrier) {
             Some(code) => code,
             None => wait_in!(c"PMPI_Barrier", (comm => Word)),
         }
     }
 
     fn MPI_Bcast, PMPI_Bcast(buffer: *mut c_void, count: c_int, datatype: Word, root: c_int, comm: Word) {
-        let prepare = |process: &Process, ours: &Ours| {
-            arguments::bcast(process, ours, buffer.cast(), i64::from(count), datatype, root)
-        };
-        match take(Collective::Bcast, comm, Volume::new(i64::from(count), datatype), prepare) {
+        let arguments = Bcast { buffer: buffer.cast(), count: i64::from(count), datatype, root };
+        match take(Collective::Bcast, comm, arguments) {
             Some(code) => code,
             None => wait_in!(c"PMPI_Bcast", (
                 buffer => *mut c_void, count => c_int, datatype => Word, root => c_int, comm => Word
@@ -72,7 +64,7 @@ export! {
 
     fn MPI_Reduce, PMPI_Reduce(send: *const c_void, recv: *mut c_void, count: c_int, datatype: Word, op: Word, root: c_int, comm: Word) {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-        match take(Collective::Reduce, comm, vectors.volume(), |process, ours| arguments::reduce(process, ours, vectors, root)) {
+        match take(Collective::Reduce, comm, Reduce { vectors, root }) {
             Some(code) => code,
             None => wait_in!(c"PMPI_Reduce", (
                 send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word,
@@ -83,7 +75,7 @@ export! {
 
     fn MPI_Allreduce, PMPI_Allreduce(send: *const c_void, recv: *mut c_void, count: c_int, datatype: Word, op: Word, comm: Word) {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-        match take(Collective::Allreduce, comm, vectors.volume(), |process, _| arguments::allreduce(process, vectors)) {
+        match take(Collective::Allreduce, comm, Allreduce(vectors)) {
             Some(code) => code,
             None => wait_in!(c"PMPI_Allreduce", (
                 send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word, comm => Word

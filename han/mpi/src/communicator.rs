@@ -6,7 +6,8 @@
 //! of the MPI library; it only leaves a note.
 //!
 //! Whether a communicator is carried here is one decision of all its ranks: what it is made from, the group and the
-//! number of calls so far, is the same on all, and what is not is agreed upon by an exchange between them.
+//! number of calls so far, is the same on all, and what is not is agreed upon by an exchange between them. Calls that are
+//! the MPI's in any case do not count: a wrong one may be a call of one rank alone.
 #![allow(unsafe_code)] // Calls the MPI library, which calls back.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -21,7 +22,7 @@ use han::{Communicator, Exchange};
 use shm_core::say;
 
 use crate::abi::{UNDEFINED, Word};
-use crate::arguments::Volume;
+use crate::arguments::{Arguments, Seat};
 use crate::exchange::Members;
 use crate::gate;
 use crate::handler::{LastHandler, Unheard};
@@ -44,6 +45,7 @@ pub(crate) struct Communicators {
 /// A communicator of the program's.
 pub(crate) struct Entry {
     handle: Word,
+    seat: Seat,
     /// Tells it from others that have had the same handle.
     number: usize,
     /// What collectives on it have counted before it was decided upon: see [`Rules`](crate::rules::Rules).
@@ -74,8 +76,9 @@ impl Communicators {
     /// Knows `MPI_COMM_WORLD` only.
     pub(crate) fn new(handle: Word, world: Ours) -> Result<Self, String> {
         let keyval = real().comm_keyval(freed).ok_or("MPI_Comm_create_keyval failed")?;
+        let seat = world.seat();
         let standing = OnceCell::from(Standing::Ours(Rc::new(world)));
-        let entry = Rc::new(Entry { handle, number: 0, calls: Cell::new(0), standing });
+        let entry = Rc::new(Entry { handle, seat, number: 0, calls: Cell::new(0), standing });
         let entries = RefCell::new(HashMap::from([(handle, entry)]));
         Ok(Self { entries, last: RefCell::default(), ending: RefCell::default(), newest: Cell::new(0), keyval })
     }
@@ -131,7 +134,8 @@ impl Communicators {
             _ if group.ranks_in(process.abi.comm_world).is_none() => OnceCell::from(Standing::Theirs(Why::OtherWorld)),
             _ => OnceCell::new(),
         };
-        let entry = Rc::new(Entry { handle, number, calls: Cell::new(0), standing });
+        let seat = Seat { rank: group.rank, size: group.size };
+        let entry = Rc::new(Entry { handle, seat, number, calls: Cell::new(0), standing });
         self.entries.borrow_mut().insert(handle, Rc::clone(&entry));
         Ok(entry)
     }
@@ -183,47 +187,51 @@ impl Drop for Communicators {
 }
 
 impl Entry {
-    /// Who carries out the next collective; all ranks ask equally often.
+    /// Who carries out the next collective; all ranks ask equally often for calls that are not the MPI's in any case.
     #[inline]
-    pub(crate) fn standing(&self, process: &Process, volume: Volume) -> Result<&Rc<Ours>, Why> {
+    pub(crate) fn standing(&self, process: &Process, arguments: impl Arguments + Copy) -> Result<&Rc<Ours>, Why> {
         match self.standing.get() {
             Some(Standing::Ours(ours)) => Ok(ours),
             Some(Standing::Theirs(why)) => Err(*why),
-            None => self.decide(process, volume),
+            None => self.decide(process, arguments),
         }
     }
 
     /// The same for a call that must not wait for others: what has not been decided is not decided by it, but counts.
-    pub(crate) fn standing_already(&self, process: &Process, volume: Volume) -> Result<&Rc<Ours>, Why> {
+    pub(crate) fn standing_already(&self, process: &Process, arguments: &impl Arguments) -> Result<&Rc<Ours>, Why> {
         match self.standing.get() {
             Some(Standing::Ours(ours)) => Ok(ours),
             Some(Standing::Theirs(why)) => Err(*why),
             None => {
-                self.count(process, volume);
+                self.count(process, arguments)?;
                 Err(Why::Young)
             }
         }
     }
 
     /// The same for calls that will be repeated: decided now.
-    pub(crate) fn standing_for_good(&self, process: &Process) -> Result<&Rc<Ours>, Why> {
+    pub(crate) fn standing_for_good(&self, process: &Process, arguments: &impl Arguments) -> Result<&Rc<Ours>, Why> {
         match self.standing.get() {
             Some(Standing::Ours(ours)) => Ok(ours),
             Some(Standing::Theirs(why)) => Err(*why),
-            None => self.settle(process),
+            None => {
+                arguments.look(process, self.seat)?;
+                self.settle(process)
+            }
         }
     }
 
     #[inline(never)]
-    fn decide(&self, process: &Process, volume: Volume) -> Result<&Rc<Ours>, Why> {
-        if self.count(process, volume) <= process.rules.after { Err(Why::Young) } else { self.settle(process) }
+    fn decide(&self, process: &Process, arguments: impl Arguments) -> Result<&Rc<Ours>, Why> {
+        if self.count(process, &arguments)? <= process.rules.after { Err(Why::Young) } else { self.settle(process) }
     }
 
-    /// Counts a call; gives what all so far come to.
-    fn count(&self, process: &Process, volume: Volume) -> u64 {
-        let counted = self.calls.get().saturating_add(weight(volume.bytes(process)));
+    /// Counts a call, unless it is the MPI's in any case; gives what all so far come to.
+    fn count(&self, process: &Process, arguments: &impl Arguments) -> Result<u64, Why> {
+        let bytes = arguments.look(process, self.seat)?;
+        let counted = self.calls.get().saturating_add(weight(bytes as u64));
         self.calls.set(counted);
-        counted
+        Ok(counted)
     }
 
     fn settle(&self, process: &Process) -> Result<&Rc<Ours>, Why> {

@@ -4,19 +4,16 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Word;
-use crate::arguments::{self, Vectors, Volume};
+use crate::arguments::{Allreduce, Bcast, Reduce, Vectors};
 use crate::collective::take;
 use crate::deputy;
 use crate::export::export;
 use crate::older::call;
-use crate::process::{Ours, Process};
 use han::Collective;
 
 export! {
     fn MPI_Bcast_c, PMPI_Bcast_c(buffer: *mut c_void, count: i64, datatype: Word, root: c_int, comm: Word) {
-        let prepare =
-            |process: &Process, ours: &Ours| arguments::bcast(process, ours, buffer.cast(), count, datatype, root);
-        match take(Collective::Bcast, comm, Volume::new(count, datatype), prepare) {
+        match take(Collective::Bcast, comm, Bcast { buffer: buffer.cast(), count, datatype, root }) {
             Some(code) => code,
             None => call!(deputy::during, c"PMPI_Bcast_c", c"PMPI_Bcast", comm, count, (
                 buffer => *mut c_void, count => i64, datatype => Word, root => c_int, comm => Word
@@ -28,7 +25,7 @@ export! {
         send: *const c_void, recv: *mut c_void, count: i64, datatype: Word, op: Word, root: c_int, comm: Word
     ) {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
-        match take(Collective::Reduce, comm, vectors.volume(), |process, ours| arguments::reduce(process, ours, vectors, root)) {
+        match take(Collective::Reduce, comm, Reduce { vectors, root }) {
             Some(code) => code,
             None => call!(deputy::during, c"PMPI_Reduce_c", c"PMPI_Reduce", comm, count, (
                 send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word,
@@ -41,7 +38,7 @@ export! {
         send: *const c_void, recv: *mut c_void, count: i64, datatype: Word, op: Word, comm: Word
     ) {
         let vectors = Vectors { send: send.cast(), recv: recv.cast(), count, datatype, op };
-        match take(Collective::Allreduce, comm, vectors.volume(), |process, _| arguments::allreduce(process, vectors)) {
+        match take(Collective::Allreduce, comm, Allreduce(vectors)) {
             Some(code) => code,
             None => call!(deputy::during, c"PMPI_Allreduce_c", c"PMPI_Allreduce", comm, count, (
                 send => *const c_void, recv => *mut c_void, count => i64, datatype => Word, op => Word, comm => Word

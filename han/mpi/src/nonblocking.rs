@@ -4,29 +4,22 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Word;
-use crate::arguments::{self, Prepared, Vectors, Volume};
+use crate::arguments::{Allreduce, Arguments, Barrier, Bcast, Prepared, Reduce, Vectors};
 use crate::export::export;
 use crate::gate;
 use crate::older::{at_once, call};
-use crate::process::{Ours, Process};
 use crate::real::theirs;
 use crate::rules::Why;
 use han::Collective;
 
 /// Begins a call, or gives `None`: it is the MPI's.
-fn begin(
-    collective: Collective,
-    comm: Word,
-    request: *mut Word,
-    volume: Volume,
-    prepare: impl FnOnce(&Process, &Ours) -> Result<Prepared, Why>,
-) -> Option<c_int> {
+fn begin(collective: Collective, comm: Word, request: *mut Word, arguments: impl Arguments) -> Option<c_int> {
     if request.is_null() {
         return None;
     }
     gate::inside(|process| {
-        let prepared = process.ours_already(comm, volume).and_then(|ours| {
-            let prepared = prepare(process, &ours)?;
+        let prepared = process.ours_already(comm, &arguments).and_then(|ours| {
+            let prepared = arguments.prepare(process, ours.seat())?;
             allow_later(&prepared)?;
             ours.allows(collective, prepared.call.bytes())?;
             Ok((ours, prepared))
@@ -48,7 +41,7 @@ pub(crate) fn allow_later(prepared: &Prepared) -> Result<(), Why> {
 
 export! {
     fn MPI_Ibarrier, PMPI_Ibarrier(comm: Word, request: *mut Word) {
-        match begin(Collective::Barrier, comm, request, Volume::new(0, 0), |_, _| Ok(Prepared::barrier())) {
+        match begin(Collective::Barrier, comm, request, Barrier) {
             Some(code) => code,
             None => {
                 let real = theirs!(c"PMPI_Ibarrier", unsafe extern "C-unwind" fn(Word, *mut Word) -> c_int);
@@ -65,10 +58,8 @@ macro_rules! nonblocking {
         fn $bcast, $pbcast(
             buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word, request: *mut Word
         ) {
-            let prepare = |process: &Process, ours: &Ours| {
-                arguments::bcast(process, ours, buffer.cast(), i64::from(count), datatype, root)
-            };
-            match begin(Collective::Bcast, comm, request, Volume::new(i64::from(count), datatype), prepare) {
+            let arguments = Bcast { buffer: buffer.cast(), count: i64::from(count), datatype, root };
+            match begin(Collective::Bcast, comm, request, arguments) {
                 Some(code) => code,
                 None => call!(at_once, $rbcast, $obcast, comm, i64::from(count), (
 buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm => Word, request => *mut Word
@@ -81,8 +72,7 @@ buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm =>
             request: *mut Word
         ) {
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-            let prepare = |process: &Process, ours: &Ours| arguments::reduce(process, ours, vectors, root);
-            match begin(Collective::Reduce, comm, request, vectors.volume(), prepare) {
+            match begin(Collective::Reduce, comm, request, Reduce { vectors, root }) {
                 Some(code) => code,
                 None => call!(at_once, $rreduce, $oreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
@@ -96,7 +86,7 @@ send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, o
             request: *mut Word
         ) {
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-            match begin(Collective::Allreduce, comm, request, vectors.volume(), |process, _| arguments::allreduce(process, vectors)) {
+            match begin(Collective::Allreduce, comm, request, Allreduce(vectors)) {
                 Some(code) => code,
                 None => call!(at_once, $rallreduce, $oallreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,

@@ -8,38 +8,33 @@ use std::cell::OnceCell;
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Word;
-use crate::arguments::{self, Prepared, Vectors};
+use crate::arguments::{Allreduce, Arguments, Barrier, Bcast, Prepared, Reduce, Seat, Vectors};
 use crate::deputy;
 use crate::export::export;
 use crate::gate;
 use crate::nonblocking::allow_later;
 use crate::older::call;
 use crate::packed::Held;
-use crate::process::{Ours, Process};
+use crate::process::Process;
 use crate::rules::Why;
 use han::Collective;
 
 /// Makes a request, or gives `None`: it is the MPI's.
-fn make(
-    collective: Collective,
-    comm: Word,
-    request: *mut Word,
-    prepare: impl Fn(&Process, &Ours) -> Result<Prepared, Why> + 'static,
-) -> Option<c_int> {
+fn make(collective: Collective, comm: Word, request: *mut Word, arguments: impl Arguments + 'static) -> Option<c_int> {
     if request.is_null() {
         return None;
     }
     gate::inside(|process| {
-        let made = process.ours_for_good(comm).and_then(|ours| {
-            let prepared = prepare(process, &ours)?;
+        let made = process.ours_for_good(comm, &arguments).and_then(|ours| {
+            let prepared = arguments.prepare(process, ours.seat())?;
             allow_later(&prepared)?;
             ours.allows(collective, prepared.call.bytes())?;
             Ok((process.another(comm)?, ours))
         });
         match made {
             Ok((communicator, ours)) => {
-                let prepare = Box::new(prepare);
-                Some(process.requests.make_persistent(collective, ours, communicator, prepare, request))
+                let arguments = Box::new(arguments);
+                Some(process.requests.make_persistent(collective, ours, communicator, arguments, request))
             }
             Err(why) => {
                 process.passed(collective, why);
@@ -49,20 +44,42 @@ fn make(
     })?
 }
 
-/// Keeps a datatype that calls can be made of: the program may free it as soon as the request is made.
-fn hold(process: &Process, datatype: Word, held: &OnceCell<Held>) {
-    let is_predefined = process.datatypes.is_predefined(process.abi.flavour.word(datatype));
-    if held.get().is_none()
-        && !is_predefined
-        && let Some(copy) = Held::new(datatype)
-    {
-        held.get_or_init(|| copy);
+/// A bcast's arguments with a datatype that the program may free as soon as the request is made: once a call could be made of
+/// it, it is kept.
+struct KeptBcast {
+    given: Bcast,
+    kept: OnceCell<Held>,
+}
+
+impl KeptBcast {
+    fn now(&self) -> Bcast {
+        let datatype = self.kept.get().map_or(self.given.datatype, |kept| kept.0);
+        Bcast { datatype, ..self.given }
+    }
+}
+
+impl Arguments for KeptBcast {
+    fn look(&self, process: &Process, seat: Seat) -> Result<usize, Why> {
+        self.now().look(process, seat)
+    }
+
+    fn prepare(&self, process: &Process, seat: Seat) -> Result<Prepared, Why> {
+        let prepared = self.now().prepare(process, seat)?;
+        let datatype = self.given.datatype;
+        let is_predefined = process.datatypes.is_predefined(process.abi.flavour.word(datatype));
+        if self.kept.get().is_none()
+            && !is_predefined
+            && let Some(copy) = Held::new(datatype)
+        {
+            self.kept.get_or_init(|| copy);
+        }
+        Ok(prepared)
     }
 }
 
 export! {
     fn MPI_Barrier_init, PMPI_Barrier_init(comm: Word, info: Word, request: *mut Word) {
-        match make(Collective::Barrier, comm, request, |_, _| Ok(Prepared::barrier())) {
+        match make(Collective::Barrier, comm, request, Barrier) {
             Some(code) => code,
             None => call!(deputy::during, c"PMPI_Barrier_init", c"PMPI_Barrier_init", comm, 0, (
 comm => Word, info => Word, request => *mut Word
@@ -77,14 +94,8 @@ macro_rules! persistent {
         fn $bcast, $pbcast(
             buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word, info: Word, request: *mut Word
         ) {
-            let held = OnceCell::new();
-            let prepare = move |process: &Process, ours: &Ours| {
-                let now = held.get().map_or(datatype, |held: &Held| held.0);
-                let prepared = arguments::bcast(process, ours, buffer.cast(), i64::from(count), now, root)?;
-                hold(process, datatype, &held);
-                Ok(prepared)
-            };
-            match make(Collective::Bcast, comm, request, prepare) {
+            let given = Bcast { buffer: buffer.cast(), count: i64::from(count), datatype, root };
+            match make(Collective::Bcast, comm, request, KeptBcast { given, kept: OnceCell::new() }) {
                 Some(code) => code,
                 None => call!(deputy::during, $rbcast, $obcast, comm, i64::from(count), (
 buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm => Word, info => Word, request => *mut Word
@@ -97,8 +108,7 @@ buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm =>
             info: Word, request: *mut Word
         ) {
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-            let prepare = move |process: &Process, ours: &Ours| arguments::reduce(process, ours, vectors, root);
-            match make(Collective::Reduce, comm, request, prepare) {
+            match make(Collective::Reduce, comm, request, Reduce { vectors, root }) {
                 Some(code) => code,
                 None => call!(deputy::during, $rreduce, $oreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
@@ -112,7 +122,7 @@ send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, o
             request: *mut Word
         ) {
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-            match make(Collective::Allreduce, comm, request, move |process, _| arguments::allreduce(process, vectors)) {
+            match make(Collective::Allreduce, comm, request, Allreduce(vectors)) {
                 Some(code) => code,
                 None => call!(deputy::during, $rallreduce, $oallreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use han::{Call, Communicator, Context};
 
 use crate::abi::{Abi, Word};
-use crate::arguments::{Prepared, Volume};
+use crate::arguments::{Arguments, Barrier, Prepared, Seat};
 use crate::communicator::Communicators;
 use crate::completion;
 use crate::datatype::Datatypes;
@@ -56,6 +56,12 @@ impl Ours {
         Self { handle, last_handler: OnceCell::new(), communicator, passed }
     }
 
+    /// This rank's place.
+    #[inline]
+    pub(crate) fn seat(&self) -> Seat {
+        Seat { rank: self.communicator.rank(), size: self.communicator.size() }
+    }
+
     /// An error if a call of that many bytes is the MPI's.
     #[inline]
     pub(crate) fn allows(&self, collective: Collective, bytes: usize) -> Result<(), Why> {
@@ -67,21 +73,21 @@ impl Ours {
 impl Process {
     /// The communicator behind a handle, if its collectives are carried out here.
     #[inline]
-    pub(crate) fn ours(&self, comm: Word, volume: Volume) -> Result<Rc<Ours>, Why> {
+    pub(crate) fn ours(&self, comm: Word, arguments: impl Arguments + Copy) -> Result<Rc<Ours>, Why> {
         let entry = self.communicators.find(self, self.abi.flavour.word(comm))?;
-        entry.standing(self, volume).map(Rc::clone)
+        entry.standing(self, arguments).map(Rc::clone)
     }
 
     /// The same for a call that must not wait for others.
-    pub(crate) fn ours_already(&self, comm: Word, volume: Volume) -> Result<Rc<Ours>, Why> {
+    pub(crate) fn ours_already(&self, comm: Word, arguments: &impl Arguments) -> Result<Rc<Ours>, Why> {
         let entry = self.communicators.find(self, self.abi.flavour.word(comm))?;
-        entry.standing_already(self, volume).map(Rc::clone)
+        entry.standing_already(self, arguments).map(Rc::clone)
     }
 
     /// The same for calls that will be repeated.
-    pub(crate) fn ours_for_good(&self, comm: Word) -> Result<Rc<Ours>, Why> {
+    pub(crate) fn ours_for_good(&self, comm: Word, arguments: &impl Arguments) -> Result<Rc<Ours>, Why> {
         let entry = self.communicators.find(self, self.abi.flavour.word(comm))?;
-        entry.standing_for_good(self).map(Rc::clone)
+        entry.standing_for_good(self, arguments).map(Rc::clone)
     }
 
     /// Another of han's communicators with the ranks of `comm`. Collective over them; succeeds on all or on none.
@@ -93,7 +99,7 @@ impl Process {
     pub(crate) fn made(&self, comm: Word) {
         if self.rules.after == 0 && comm != self.abi.comm_null {
             // Whoever carries its collectives out, the decision is kept.
-            let _ = self.ours(comm, Volume::new(0, 0));
+            let _ = self.ours(comm, Barrier);
         }
     }
 

@@ -21,7 +21,7 @@ use std::time::Instant;
 use han::Communicator;
 
 use crate::abi::{Abi, Flavour, Word};
-use crate::arguments::{Copied, Prepared};
+use crate::arguments::{Arguments, Copied, Prepared};
 use crate::deputy;
 use crate::failed::{Cause, Failed};
 use crate::gate;
@@ -29,7 +29,6 @@ use crate::pending::{Awaited, Pending, Queues, Receive};
 use crate::process::{Ours, Process};
 use crate::progress;
 use crate::real::{SUCCESS, StatusRoom, handle_at, real, theirs};
-use crate::rules::Why;
 use han::Collective;
 
 /// Collectives of this process that are under way, or have failed and not been completed by the program.
@@ -82,16 +81,13 @@ pub(crate) struct Requests {
     next_tag: Cell<c_int>,
 }
 
-/// From the arguments that a persistent collective was made with to a call.
-pub(crate) type Prepare = Box<dyn Fn(&Process, &Ours) -> Result<Prepared, Why>>;
-
 /// How a persistent collective is begun each time.
 pub(crate) struct Persistent {
     pub(crate) collective: Collective,
     pub(crate) ours: Rc<Ours>,
     /// Its own: ranks may start their persistent collectives in different orders.
     communicator: Communicator,
-    pub(crate) prepare: Prepare,
+    arguments: Box<dyn Arguments>,
     tag: c_int,
 }
 
@@ -190,13 +186,13 @@ impl Requests {
         }
     }
 
-    /// Makes a persistent request of a collective that `prepare` prepares each time.
+    /// Makes a persistent request of a collective whose call is prepared each time.
     pub(crate) fn make_persistent(
         &self,
         collective: Collective,
         ours: Rc<Ours>,
         communicator: Communicator,
-        prepare: Prepare,
+        arguments: Box<dyn Arguments>,
         request: *mut Word,
     ) -> c_int {
         let tag = self.take_tag();
@@ -206,7 +202,7 @@ impl Requests {
         if code == SUCCESS {
             // SAFETY: the MPI library has stored a handle there.
             let handle = unsafe { handle_at(request, self.flavour) };
-            let persistent = Persistent { collective, ours, communicator, prepare, tag };
+            let persistent = Persistent { collective, ours, communicator, arguments, tag };
             self.persistent.borrow_mut().insert(handle, Rc::new(persistent));
             ANY_PERSISTENT.store(true, Ordering::Relaxed);
         }
@@ -216,9 +212,9 @@ impl Requests {
     /// Begins the persistent collective of a handle once more, if it is one; its receive has been started.
     pub(crate) fn start_again(&self, process: &Process, handle: Word) -> c_int {
         let Some(persistent) = self.persistent.borrow().get(&handle).map(Rc::clone) else { return SUCCESS };
-        let Persistent { collective, ours, communicator, prepare, tag } = &*persistent;
+        let Persistent { collective, ours, communicator, arguments, tag } = &*persistent;
         let receive = Receive { handle, tag: *tag, is_persistent: true, freed: None };
-        match prepare(process, ours) {
+        match arguments.prepare(process, ours.seat()) {
             Ok(prepared) => self.start(process, *collective, Rc::clone(ours), communicator, prepared, receive),
             Err(_) => {
                 // It could be prepared when it was made.

@@ -145,6 +145,15 @@ fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
 }
 
 #[test]
+fn wrong_calls_of_one_rank_change_nothing_for_others() {
+    let program = compile("onerank.c", &[]);
+    for ranks in [2, 3] {
+        let report = Run::of(&program, ranks).with("HAN_MPI_AFTER", "4").with("HAN_MPI_REPORT", "1").passes();
+        assert_eq!(report.line("allreduce").taken, 3 * 6 * ranks as u64, "{}", report.text);
+    }
+}
+
+#[test]
 fn the_handler_that_a_freed_communicator_had_hears_of_its_failures() {
     Run::of(&compile("freed.c", &[]), 3).with("HAN_MPI_AFTER", "4").passes();
 }
