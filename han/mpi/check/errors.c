@@ -175,6 +175,32 @@ static void alone(int kind) {
     MPI_Comm_free(&comm);
 }
 
+/* Messages that are longer than what receives them, while rank 0 has a collective under way: their communicator hears of it, and
+ * not MPI_COMM_WORLD, where errors are fatal. */
+static void truncated(MPI_Errhandler wanted) {
+    int sent[10] = {0}, received[2];
+    MPI_Comm comm;
+    MPI_Request request;
+    MPI_Errhandler of_comm, of_world;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, wanted);
+    if (rank == 0) {
+        MPI_Ibarrier(MPI_COMM_WORLD, &request);
+        TRY(MPI_Recv(received, 2, MPI_INT, 1, 1, comm, MPI_STATUS_IGNORE));
+        TRY(MPI_Sendrecv(sent, 0, MPI_INT, MPI_PROC_NULL, 2, received, 2, MPI_INT, 1, 2, comm, MPI_STATUS_IGNORE));
+    } else {
+        for (int tag = 1; rank == 1 && tag <= 2; tag++) MPI_Send(sent, 10, MPI_INT, 0, tag, comm);
+        MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Comm_get_errhandler(comm, &of_comm);
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &of_world);
+    expect(of_comm == wanted && of_world == MPI_ERRORS_ARE_FATAL, "error handlers are not what they were");
+    MPI_Errhandler_free(&of_comm);
+    MPI_Errhandler_free(&of_world);
+    MPI_Comm_free(&comm);
+}
+
 int main(int argc, char **argv) {
     start(&argc, &argv);
     MPI_Errhandler own, before;
@@ -213,9 +239,13 @@ int main(int argc, char **argv) {
 #endif
     MPI_Comm_free(&copied);
     for (int kind = 0; kind < 3; kind++) alone(kind);
-    /* What is no communicator is one error, of MPI_COMM_WORLD or MPI_COMM_SELF. */
     MPI_Errhandler again;
     MPI_Comm_create_errhandler(handler, &again);
+    if (ranks > 1) {
+        truncated(MPI_ERRORS_RETURN);
+        truncated(again);
+    }
+    /* What is no communicator is one error, of MPI_COMM_WORLD or MPI_COMM_SELF. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, again);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, again);
     MPI_Errhandler_free(&again);

@@ -1,6 +1,10 @@
 //! Error handlers of the program's communicators: kept for those that it frees, and set aside for a while.
 #![allow(unsafe_code)] // Calls the MPI library.
 
+use std::ffi::c_int;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+
 use crate::abi::Word;
 use crate::gate;
 use crate::process::Process;
@@ -79,5 +83,63 @@ impl Drop for Unheard {
             // SAFETY: the communicator is always there, and its handler was kept.
             unsafe { (real().comm_set_errhandler)(*comm, handler.0) };
         }
+    }
+}
+
+/// While it lasts, errors of a communicator are noted, and those that are no object's returned.
+pub(crate) struct Noting {
+    comm: Word,
+    before: LastHandler,
+    /// The communicator's own handler is `MPI_ERRORS_RETURN`.
+    returns: bool,
+    _unheard: Unheard,
+}
+
+/// How a call of the MPI has ended of whose error no handler of the program's has heard.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended {
+    /// The error, if there is one.
+    pub(crate) raised: c_int,
+    /// What the MPI returns once a handler has heard of it: MPICH 5 no error, if that is the program's own.
+    pub(crate) returned: c_int,
+}
+
+static NOTED: AtomicI32 = AtomicI32::new(SUCCESS);
+
+extern "C" fn note(_: *mut Word, code: *mut c_int) {
+    // SAFETY: the MPI library gives a pointer to a code.
+    NOTED.store(unsafe { code.read() }, Ordering::Relaxed); // by the thread that reads it
+}
+
+impl Noting {
+    pub(crate) fn begin(process: &Process, comm: Word) -> Option<Self> {
+        static HANDLER: OnceLock<Option<Word>> = OnceLock::new();
+        let handler = (*HANDLER.get_or_init(|| {
+            let mut handler: Word = 0;
+            // SAFETY: the function has the type that MPI asks for, and there is room for a handle.
+            let code = unsafe { (real().comm_create_errhandler)(note, &raw mut handler) };
+            (code == SUCCESS).then_some(handler)
+        }))?;
+        let unheard = Unheard::begin(process);
+        let mut noting = Self { comm, before: LastHandler::get(comm)?, returns: false, _unheard: unheard };
+        noting.returns = process.abi.is_errors_return(noting.before.0);
+        NOTED.store(SUCCESS, Ordering::Relaxed);
+        // SAFETY: the communicator is the program's, and the handler was made above.
+        unsafe { (real().comm_set_errhandler)(comm, handler) };
+        Some(noting)
+    }
+
+    /// How a call has ended that has returned this code.
+    pub(crate) fn end(self, code: c_int) -> Ended {
+        let noted = NOTED.load(Ordering::Relaxed);
+        let raised = if noted == SUCCESS { code } else { noted };
+        Ended { raised, returned: if self.returns { raised } else { code } }
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        // SAFETY: the communicator is there, and its handler was kept.
+        unsafe { (real().comm_set_errhandler)(self.comm, self.before.0) };
     }
 }

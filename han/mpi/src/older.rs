@@ -38,7 +38,9 @@ impl On {
         self.raise(ERR_COUNT)
     }
 
-    fn raise(self, code: c_int) -> c_int {
+    /// Calls the error handler with a code; gives the one to return if it comes back.
+    #[cold]
+    pub(crate) fn raise(self, code: c_int) -> c_int {
         type Handle = unsafe extern "C-unwind" fn(Word, c_int) -> c_int;
         let handled = match self {
             // SAFETY: the program's call was on this communicator, or whatever the library says of the handle.

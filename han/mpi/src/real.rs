@@ -18,6 +18,8 @@ type Output = *mut c_void;
 pub(crate) type CopyAttribute = extern "C" fn(Word, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
 /// `MPI_Comm_delete_attr_function`.
 pub(crate) type DeleteAttribute = extern "C" fn(Word, c_int, *mut c_void, *mut c_void) -> c_int;
+/// `MPI_Comm_errhandler_function`, without the arguments that some libraries add.
+pub(crate) type Handler = extern "C" fn(*mut Word, *mut c_int);
 /// `MPI_Grequest_query_function`.
 pub(crate) type Query = extern "C" fn(*mut c_void, *mut c_void) -> c_int;
 /// `MPI_Grequest_free_function`.
@@ -69,6 +71,7 @@ functions! {
     comm_create_keyval = c"PMPI_Comm_create_keyval" (CopyAttribute, DeleteAttribute, *mut c_int, *mut c_void);
     comm_free_keyval = c"PMPI_Comm_free_keyval" (*mut c_int);
     comm_set_attr = c"PMPI_Comm_set_attr" (Word, c_int, *mut c_void);
+    comm_create_errhandler = c"PMPI_Comm_create_errhandler" (Handler, *mut Word);
     comm_set_errhandler = c"PMPI_Comm_set_errhandler" (Word, Word);
     comm_get_errhandler = c"PMPI_Comm_get_errhandler" (Word, *mut Word);
     errhandler_free = c"PMPI_Errhandler_free" (*mut Word);

@@ -12,7 +12,10 @@ use crate::abi::Word;
 use crate::completion::until;
 use crate::deputy;
 use crate::export::export;
-use crate::real::{SUCCESS, real, theirs};
+use crate::gate;
+use crate::handler::{Ended, Noting};
+use crate::older::On;
+use crate::real::{SUCCESS, StatusRoom, real, theirs};
 use crate::request;
 
 type Input = *const c_void;
@@ -20,30 +23,44 @@ type Output = *mut c_void;
 type Status = *mut c_void;
 type TestFn = unsafe extern "C-unwind" fn(*mut Word, *mut c_int, Status) -> c_int;
 
-/// Room for an `MPI_Status` of any binary interface.
-#[repr(align(16))]
-struct Ignored {
-    _bytes: [u8; 256],
+/// Waits for a request that a call on `comm` has begun; gives the code of the call.
+fn wait(request: Word, comm: Word, status: Status) -> c_int {
+    complete(request, comm, status).heard(comm)
 }
 
-/// Waits for a request of the MPI's.
-fn wait(mut request: Word, status: Status) -> c_int {
+/// Waits for a request that was begun on `comm`.
+///
+/// What is wrong with a message some MPIs (MPICH 4, Intel MPI) report to the error handler of `MPI_COMM_WORLD` when its
+/// request is tested, and to that of its communicator only in calls that receive. So no handler is called meanwhile, unless
+/// threads may call at the same time: one that another sets would be lost.
+fn complete(mut request: Word, comm: Word, status: Status) -> Ended {
     let test = theirs!(c"PMPI_Test", TestFn);
+    let noting =
+        if gate::is_multiple() { None } else { gate::inside(|process| Noting::begin(process, comm)).flatten() };
     // SAFETY: the request was begun by the caller; there is room for flag and status.
-    until(|flag| unsafe { test(&raw mut request, flag, status) })
+    let code = until(|flag| unsafe { test(&raw mut request, flag, status) });
+    noting.map_or(Ended { raised: SUCCESS, returned: code }, |noting| noting.end(code))
 }
 
-/// The same for one whose status nobody wants.
-fn wait_for(request: Word) -> c_int {
-    let mut ignored = Ignored { _bytes: [0; 256] };
-    wait(request, (&raw mut ignored).cast())
+impl Ended {
+    fn is_success(self) -> bool {
+        self.raised == SUCCESS && self.returned == SUCCESS
+    }
+
+    /// The error handler of `comm` hears of it; gives the code to return if it comes back.
+    fn heard(self, comm: Word) -> c_int {
+        if self.raised != SUCCESS {
+            On::Comm(comm).raise(self.raised);
+        }
+        self.returned
+    }
 }
 
 /// Tests such a request once; the error code if it has failed.
 pub(crate) fn has_ended(request: &mut Word) -> Result<bool, c_int> {
-    let (mut ignored, mut flag) = (Ignored { _bytes: [0; 256] }, 0);
-    // SAFETY: as in `wait`.
-    match unsafe { (real().test)(request, &raw mut flag, (&raw mut ignored).cast()) } {
+    let (mut ignored, mut flag) = (StatusRoom::new(), 0);
+    // SAFETY: the request was begun by the caller; there is room for flag and status.
+    match unsafe { (real().test)(request, &raw mut flag, ignored.place()) } {
         SUCCESS => Ok(flag != 0),
         code => Err(code),
     }
@@ -51,11 +68,14 @@ pub(crate) fn has_ended(request: &mut Word) -> Result<bool, c_int> {
 
 /// A receive that was posted for a call and is not waited for: unless it is [taken](Self::take), it is given up, as when the
 /// send beside it is refused, or the program's error handler throws an exception because of that.
-struct Posted(Word);
+struct Posted {
+    request: Word,
+    comm: Word,
+}
 
 impl Posted {
     fn take(self) -> Word {
-        ManuallyDrop::new(self).0
+        ManuallyDrop::new(self).request
     }
 }
 
@@ -63,8 +83,8 @@ impl Drop for Posted {
     fn drop(&mut self) {
         let cancel = theirs!(c"PMPI_Cancel", unsafe extern "C-unwind" fn(*mut Word) -> c_int);
         // SAFETY: the request is there, and it is a receive's. A message that it has taken already is the failed call's.
-        unsafe { cancel(&raw mut self.0) };
-        wait_for(self.0);
+        unsafe { cancel(&raw mut self.request) };
+        complete(self.request, self.comm, StatusRoom::new().place());
     }
 }
 
@@ -81,7 +101,7 @@ macro_rules! sends {
             let begin = theirs!($begun, IsendFn);
             // SAFETY: as above; there is room for a handle.
             let code = unsafe { begin(b, n, t, to, tag, comm, &raw mut request) };
-            if code == SUCCESS { wait_for(request) } else { code }
+            if code == SUCCESS { wait(request, comm, StatusRoom::new().place()) } else { code }
         }
     )*}};
 }
@@ -126,7 +146,7 @@ export! {
         let real = theirs!(c"PMPI_Irecv", IrecvFn);
         // SAFETY: as above; there is room for a handle.
         let code = unsafe { real(b, n, t, from, tag, comm, &raw mut request) };
-        if code == SUCCESS { wait(request, status) } else { code }
+        if code == SUCCESS { wait(request, comm, status) } else { code }
     }
 
     fn MPI_Sendrecv, PMPI_Sendrecv(
@@ -145,7 +165,7 @@ export! {
         if code != SUCCESS {
             return code;
         }
-        let received = Posted(received);
+        let received = Posted { request: received, comm };
         let real = theirs!(c"PMPI_Isend", IsendFn);
         // SAFETY: as above.
         let code = unsafe { real(s, sn, st, to, stag, comm, &raw mut sent) };
@@ -153,9 +173,9 @@ export! {
             return code;
         }
         // One that fails has ended, too; the other one is not left behind.
-        match (wait(received.take(), status), wait_for(sent)) {
-            (SUCCESS, code) | (code, _) => code,
-        }
+        let received = complete(received.take(), comm, status);
+        let sent = complete(sent, comm, StatusRoom::new().place());
+        if received.is_success() { sent.heard(comm) } else { received.heard(comm) }
     }
 
     fn MPI_Probe, PMPI_Probe(from: c_int, tag: c_int, comm: Word, status: Status) {

@@ -196,6 +196,11 @@ impl Abi {
         handler
     }
 
+    /// Whether a handler is `MPI_ERRORS_RETURN`.
+    pub(crate) fn is_errors_return(&self, handler: Word) -> bool {
+        handler == self.errors_return || handler == self.errors_return()
+    }
+
     /// Whose error handler hears of what is no object's matter: `MPI_COMM_SELF`'s since MPI 4, `MPI_COMM_WORLD`'s before.
     pub(crate) fn comm_of_no_object(&self) -> Word {
         let (mut version, mut subversion) = (0, 0);

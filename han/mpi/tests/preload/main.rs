@@ -154,6 +154,11 @@ fn wrong_calls_of_one_rank_change_nothing_for_others() {
 }
 
 #[test]
+fn a_communicator_hears_of_messages_that_are_longer_than_their_receives() {
+    Run::of(&compile("truncated.c", &[]), 2).passes();
+}
+
+#[test]
 fn the_handler_that_a_freed_communicator_had_hears_of_its_failures() {
     Run::of(&compile("freed.c", &[]), 3).with("HAN_MPI_AFTER", "4").passes();
 }
