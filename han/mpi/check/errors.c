@@ -41,6 +41,7 @@ static void blocking(void) {
     TRY(MPI_Bcast(a, 1, MPI_INT, 0, MPI_COMM_NULL));
     TRY(MPI_Allreduce(a, b, 1, MPI_INT, MPI_OP_NULL, comm));
     TRY(MPI_Allreduce(a, b, 1, MPI_INT, MPI_SUM, MPI_COMM_NULL));
+    TRY(MPI_Allreduce(a, a, 4, MPI_INT, MPI_SUM, comm));
     TRY(MPI_Reduce(a, b, 1, MPI_INT, MPI_SUM, ranks + 3, comm));
     TRY(MPI_Reduce(a, b, 1, MPI_INT, MPI_SUM, -7, comm));
     TRY(MPI_Reduce(a, b, 1, MPI_INT, MPI_OP_NULL, 0, comm));
@@ -163,8 +164,10 @@ static void alone(int kind) {
             if (i % 4 == 3) code = MPI_Bcast(a, 1, MPI_DATATYPE_NULL, 0, comm);
         } else if (rank == 0 && kind == 1) {
             code = i % 2 ? MPI_Ibcast(a, 1, MPI_INT, ranks, comm, &request) : MPI_Ibcast(a, -1, MPI_INT, 0, comm, &request);
-#if HAS_PERSISTENT
         } else if (rank == 0 && kind == 2) {
+            code = i % 2 ? MPI_Reduce(a, a, 1, MPI_INT, MPI_SUM, 0, comm) : MPI_Allreduce(a, a, 4, MPI_INT, MPI_SUM, comm);
+#if HAS_PERSISTENT
+        } else if (rank == 0 && kind == 3) {
             code = MPI_Bcast_init(a, -1, MPI_INT, 0, comm, MPI_INFO_NULL, &request);
 #endif
         }
@@ -238,7 +241,10 @@ int main(int argc, char **argv) {
     persistent(copied);
 #endif
     MPI_Comm_free(&copied);
-    for (int kind = 0; kind < 3; kind++) alone(kind);
+    /* Open MPI 5 tells MPI_COMM_WORLD of some. */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int kind = 0; kind < 4; kind++) alone(kind);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
     MPI_Errhandler again;
     MPI_Comm_create_errhandler(handler, &again);
     if (ranks > 1) {

@@ -10,7 +10,7 @@ use std::ptr;
 
 use han::{Call, Datatype, Op};
 
-use crate::abi::{Flavour, Word};
+use crate::abi::{Abi, Flavour, Word};
 use crate::datatype::Layout;
 use crate::operator::Applied;
 use crate::packed::{self, Packed};
@@ -213,7 +213,7 @@ impl Arguments for Reduce {
         let root = rank(self.root, seat)?;
         let reduction = Reduction::new(process, self.vectors)?;
         if root == seat.rank {
-            reduction.input(process, self.vectors)?;
+            reduction.input(process, self.vectors, true)?;
         } else {
             self.sends(process)?;
         }
@@ -226,7 +226,7 @@ impl Arguments for Reduce {
         let reduction = Reduction::new(process, self.vectors)?;
         let Reduction { count, datatype, .. } = reduction;
         if root == seat.rank {
-            let Results { send, recv, copied } = reduction.results(process, self.vectors)?;
+            let Results { send, recv, copied } = reduction.results(process, self.vectors, true)?;
             // SAFETY: the MPI caller vouches for `count` elements at both buffers, and leaves them alone until the
             // operation is complete; `input` has seen that they do not overlap. A copy of the results is kept as long.
             return Ok(
@@ -242,7 +242,7 @@ impl Arguments for Reduce {
 impl Arguments for Allreduce {
     fn look(&self, process: &Process, _: Seat) -> Result<usize, Why> {
         let reduction = Reduction::new(process, self.0)?;
-        reduction.input(process, self.0)?;
+        reduction.input(process, self.0, false)?;
         Ok(reduction.bytes())
     }
 
@@ -250,7 +250,7 @@ impl Arguments for Allreduce {
     fn prepare(&self, process: &Process, _: Seat) -> Result<Prepared, Why> {
         let reduction = Reduction::new(process, self.0)?;
         let Reduction { count, datatype, .. } = reduction;
-        let Results { send, recv, copied } = reduction.results(process, self.0)?;
+        let Results { send, recv, copied } = reduction.results(process, self.0, false)?;
         // SAFETY: as in `Reduce` at the root.
         Ok(reduction.prepared(copied, |op| unsafe { Call::allreduce_raw(send, recv, count, datatype, op) }))
     }
@@ -329,11 +329,11 @@ impl Reduction {
         self.count * self.datatype.size()
     }
 
-    /// Where a rank that gets a result has its input and wants its results.
+    /// Where a rank that gets a result, the root or each, has its input and wants its results.
     #[inline]
-    fn results(&self, process: &Process, vectors: Vectors) -> Result<Results, Why> {
+    fn results(&self, process: &Process, vectors: Vectors, is_root: bool) -> Result<Results, Why> {
         let recv = vectors.recv;
-        let send = match self.input(process, vectors)? {
+        let send = match self.input(process, vectors, is_root)? {
             Input::At(send) => send,
             Input::InPlace => ptr::null(),
             Input::Overlapping => self.move_in_place(vectors),
@@ -345,9 +345,9 @@ impl Reduction {
         Ok(Results { send, recv: padded.address(), copied: Copied::Padded(padded) })
     }
 
-    /// Where the input of a rank that gets a result is.
+    /// Where the input of such a rank is.
     #[inline]
-    fn input(&self, process: &Process, vectors: Vectors) -> Result<Input, Why> {
+    fn input(&self, process: &Process, vectors: Vectors, is_root: bool) -> Result<Input, Why> {
         let Vectors { send, recv, .. } = vectors;
         let in_place = process.abi.in_place;
         if recv.is_null() || recv.addr() == in_place || send.is_null() {
@@ -357,9 +357,19 @@ impl Reduction {
             return Ok(Input::InPlace);
         }
         if send.addr().abs_diff(recv.addr()) < self.bytes() {
-            return overlap(process, vectors);
+            return self.overlap(process, vectors, is_root);
         }
         Ok(Input::At(send))
+    }
+
+    /// Buffers that overlap are an error. Where the MPI finds it, it reports it; where it does not, the other ranks are in this
+    /// collective already, and so must this one be.
+    #[cold]
+    fn overlap(&self, process: &Process, Vectors { send, recv, .. }: Vectors, is_root: bool) -> Result<Input, Why> {
+        let Abi { flavour, checks_arguments, .. } = process.abi;
+        // Open MPI takes allreduces of one element.
+        let is_found = checks_arguments && (flavour != Flavour::OpenMpi || is_root || self.count > 1);
+        if is_found && ptr::eq(send, recv) { Err(Why::Arguments) } else { Ok(Input::Overlapping) }
     }
 
     /// Makes what overlaps as in place; gives the input of such a call, as [`Call`] has it.
@@ -369,12 +379,4 @@ impl Reduction {
         unsafe { ptr::copy(send, recv, self.bytes()) };
         ptr::null()
     }
-}
-
-/// Buffers that overlap are an error. Where the MPI finds it, it reports it; where it does not, the other ranks are in this
-/// collective already, and so must this one be.
-#[cold]
-fn overlap(process: &Process, Vectors { send, recv, .. }: Vectors) -> Result<Input, Why> {
-    let is_found = process.abi.flavour != Flavour::OpenMpi && ptr::eq(send, recv);
-    if is_found { Err(Why::Arguments) } else { Ok(Input::Overlapping) }
 }

@@ -92,6 +92,8 @@ pub(crate) struct Abi {
     pub(crate) operators: Vec<(Word, Operator)>,
     /// Predefined operators that no collective has, where handles do not say that they are predefined.
     pub(crate) no_operators: Vec<Word>,
+    /// Whether the library reports wrong arguments, which Open MPI's users may not want. MPI was initialised before.
+    pub(crate) checks_arguments: bool,
 }
 
 /// What an `MPI_Status` looks like.
