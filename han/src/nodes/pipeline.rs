@@ -302,9 +302,6 @@ impl Nodes {
 
     /// Waits for the operation of `ticket`.
     pub(super) fn wait_with(&mut self, ticket: Ticket, lent: Option<&Pieces>, context: &Inner) -> Result<()> {
-        if self.has_completed(ticket) {
-            return Ok(());
-        }
         let link = Rc::clone(self.groups.flat.link());
         let mut for_network = link.patience().begin();
         let mut for_memory = Rest::new(&context.job);
@@ -335,6 +332,6 @@ impl Nodes {
             };
             rested.map_err(|error| self.fail(error, context))?;
         }
-        Ok(())
+        link.glance().map_err(|error| self.fail(error.into(), context))
     }
 }

@@ -299,7 +299,7 @@ impl FabricComm {
                 }
             }
         }
-        Ok(())
+        Ok(self.link.glance()?)
     }
 
     /// Waits for all operations that were begun.

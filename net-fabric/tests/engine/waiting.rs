@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::thread;
 use std::time::Duration;
 
 use net_fabric::algorithm::{Algorithm, Tree};
@@ -81,4 +82,19 @@ fn messages_that_move_meanwhile_complete_what_is_waited_for() {
     drop(call);
     waited.unwrap();
     assert_eq!(own, [7; 4]);
+}
+
+#[test]
+fn a_root_that_waits_for_nobody_hears_of_an_end() {
+    for (pause, most) in [(Duration::ZERO, 1030), (Duration::from_millis(20), 2)] {
+        let [mut root, other] = links().map(|link| comm(&link, 0));
+        let mut bcast = || run(&mut root, &Call::bcast(&mut [7_u64], 0));
+        bcast().unwrap();
+        other.link().end("it has had enough");
+        let error = (0..most).find_map(|_| {
+            thread::sleep(pause);
+            bcast().err()
+        });
+        assert!(matches!(error, Some(Error::Aborted { rank: 1, .. })), "{pause:?}: {error:?}");
+    }
 }

@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{ForkResult, Pid, fork};
 
 use crate::harness::{Finished, Running, eventually};
+use crate::mismatch::expect_mismatch;
 use crate::ranks;
 use crate::testbed::Testbed;
 
@@ -62,6 +63,34 @@ pub(crate) fn staggered() -> Result<()> {
     }
     thread::sleep(Duration::from_millis(137) * u32::try_from(world.rank()).unwrap());
     world.allreduce_in_place(&mut [1_i64; 3], Operator::Sum)?;
+    context.finalize()
+}
+
+/// The role: rank 0 only sends short messages, with pauses in between, until it hears that rank 1 has died, has left the
+/// job, or calls something else.
+pub(crate) fn sends_alone(pause_ms: u64, what: &str) -> Result<()> {
+    let context = Context::init()?;
+    let (world, mut short) = (context.world(), [1_i64; 3]);
+    let mut ended = None;
+    for round in 0.. {
+        if world.rank() == 1 && round == 3 {
+            match what {
+                "abort" => context.abort(7, "it has seen enough"),
+                "mismatch" => world.allreduce_in_place(&mut short, Operator::Max)?,
+                _ => nix::sys::signal::raise(Signal::SIGKILL).unwrap(),
+            }
+        }
+        if world.rank() == 0 {
+            // Rank 1 may have ended a moment later.
+            let ended = ended.get_or_insert_with(Instant::now);
+            assert!(ended.elapsed() < Duration::from_secs(30), "{round} calls have ended well");
+            thread::sleep(Duration::from_millis(pause_ms));
+        }
+        match what {
+            "reduce" => world.reduce_in_place(&mut short, Operator::Max, 1)?,
+            _ => world.bcast(&mut short, 0)?,
+        }
+    }
     context.finalize()
 }
 
@@ -210,6 +239,23 @@ fn all_levels_give_a_call_one_number() {
     done.expect(0, &["rank 2", "rank 3", " has waited "]);
     let numbers = done.stderr.split('#').skip(1).map(|rest| rest.split(' ').next().unwrap());
     assert!(numbers.into_iter().all(|number| number == CALLS.to_string()), "{done:#?}");
+}
+
+#[test]
+fn a_rank_that_only_sends_hears_of_a_death_an_abort_and_a_mismatch() {
+    let start = |(pause_ms, what)| {
+        let role = format!("sends-alone {pause_ms} {what}");
+        (what, ranks::job(&["-n", "2", "--nodes", "2"], &role).start())
+    };
+    let jobs = [(0, "bcast"), (2, "bcast"), (2, "reduce"), (1000, "bcast"), (2, "abort"), (2, "mismatch")].map(start);
+    for (what, job) in jobs {
+        let done = job.finish();
+        match what {
+            "mismatch" => expect_mismatch(&done, 2),
+            "abort" => assert!(reports(&done, 2, Some(1))[0].ends_with(" [abort]"), "{done:#?}"),
+            _ => expect_death(&done, 2, 1),
+        }
+    }
 }
 
 #[test]
