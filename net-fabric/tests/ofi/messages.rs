@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use net_fabric::transport::ANYBODY;
 use net_fabric::transport::ofi::Config;
+use net_fabric::transport::{ANYBODY, Posted, Tag, Token, Transport};
 
 use crate::world::{World, over, pattern, providers};
 
@@ -55,6 +55,43 @@ fn memory_is_free_once_a_send_is_done() {
                 assert_eq!(&into, message, "{provider}");
             }
             sends.into_iter().for_each(|send| world.sent(0, send, bytes));
+        }
+    }
+}
+
+/// More of them than the kernel has room for, to a rank that does nothing, and then asks for all.
+#[test]
+fn short_messages_to_a_rank_that_stands_still_do_not_pile_up() {
+    const MANY: u64 = 1 << 20;
+    const PATIENCE: Duration = Duration::from_millis(100);
+    for provider in providers() {
+        let mut world = World::new(&over(&provider), 2);
+        let (data, mut into) = ([7; 8], [0; 8]);
+        let receive = world.receive(1, 0, 4, &mut into);
+        world.send(0, 1, 4, 0, &data).unwrap();
+        world.received(1, receive, 0, 8);
+        let (mut count, mut waits, mut moved) = (0, false, Instant::now());
+        let (sender, mut completed) = (&mut world.ranks[0], Vec::new());
+        while moved.elapsed() < PATIENCE && count < MANY {
+            // SAFETY: the bytes stay until all are received.
+            let posted = unsafe { sender.send(1, Tag(5), count, data.as_ptr(), data.len(), Token(1 << 40)) };
+            match posted.unwrap() {
+                Posted::Busy => {}
+                Posted::Done => (count, moved) = (count + 1, Instant::now()),
+                Posted::Pending => (count, waits) = (count + 1, true),
+            }
+            while waits && moved.elapsed() < PATIENCE {
+                sender.progress(&mut completed).unwrap();
+                if completed.pop().is_some() {
+                    (waits, moved) = (false, Instant::now());
+                }
+            }
+        }
+        println!("{provider}: {count} messages");
+        assert!(count < MANY, "{provider}");
+        for word in 0..count {
+            let receive = world.receive(1, 0, 5, &mut into);
+            world.received(1, receive, word, 8);
         }
     }
 }

@@ -1,9 +1,54 @@
-//! Memory that is registered while the network works on it.
+//! Memory that is registered while the network works on it, and memory that the network takes.
 #![allow(unsafe_code)] // registers by hand
 
-use han::{Context, Operator, Result};
+use std::time::Duration;
+use std::{fs, thread};
 
+use han::{Context, Operator, Result};
+use nix::sys::signal::{Signal, raise};
+
+use crate::faults::reports;
 use crate::ranks;
+
+/// What a rank's memory grows by, at most, when it runs ahead of another one.
+const MOST_BYTES: usize = 64 << 20;
+
+#[test]
+fn a_root_that_runs_ahead_of_a_rank_that_stands_still_takes_no_memory() {
+    for provider in ["tcp", "tcp;ofi_rxm"] {
+        let job = ranks::job(&["-n", "2", "--nodes", "2"], "runs-ahead");
+        let done = job.env("HAN_PROVIDER", provider).finish();
+        assert!(reports(&done, 2, Some(1))[0].ends_with("bytes of memory more"), "{done:#?}");
+    }
+}
+
+/// The role: rank 0 broadcasts, and rank 1 looks at nothing until it dies.
+pub(crate) fn runs_ahead() -> Result<()> {
+    let context = Context::init()?;
+    let (world, mut short) = (context.world(), [1_i64; 3]);
+    world.barrier()?;
+    if world.rank() == 1 {
+        thread::sleep(Duration::from_secs(3));
+        raise(Signal::SIGKILL).unwrap();
+    }
+    let before = resident_bytes();
+    let mut outcome = Ok(());
+    for _ in 0..1 << 20 {
+        outcome = world.bcast(&mut short, 0);
+        if outcome.is_err() {
+            break;
+        }
+    }
+    let more = resident_bytes().saturating_sub(before);
+    assert!(more < MOST_BYTES, "{more} bytes of memory more");
+    ranks::report(&format!("{more} bytes of memory more"));
+    outcome.and_then(|()| context.finalize())
+}
+
+fn resident_bytes() -> usize {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    4096 * pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+}
 
 /// Moving its pages would lose what the network writes to them.
 #[test]

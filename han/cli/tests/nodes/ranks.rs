@@ -39,6 +39,7 @@ fn play_a_role() {
         ["stream"] => crate::faults::stream(),
         ["late"] => crate::faults::late(),
         ["sends-alone", pause_ms, what] => crate::faults::sends_alone(pause_ms.parse().unwrap(), what),
+        ["runs-ahead"] => crate::memory::runs_ahead(),
         ["late-at-last"] => crate::faults::late_at_last(),
         ["staggered"] => crate::faults::staggered(),
         ["late-behind", folder, first] => crate::faults::late_behind(folder.as_ref(), first),

@@ -22,6 +22,9 @@ impl OfiTransport {
         let Some(mut operation) = self.slots.take(slot) else { return };
         let registered = operation.registered.take();
         self.unregister(registered);
+        if let (Kind::Send(_) | Kind::Copy(_), None) = (&operation.kind, &event.failure) {
+            self.ahead.note_gone(operation.peer, operation.before);
+        }
         match operation.kind {
             Kind::Send(token) => {
                 self.sending -= 1;

@@ -56,8 +56,10 @@ impl OfiTransport {
     fn look(&mut self, peer: usize) -> Result<()> {
         let Some(slot) = self.slots.free() else { return Ok(()) };
         let handle = self.peers[peer];
-        self.slots
-            .put(slot, Operation { kind: Kind::Look, peer, tag: 0, bytes: 0, registered: None, cancelled: false });
+        self.slots.put(
+            slot,
+            Operation { kind: Kind::Look, peer, tag: 0, bytes: 0, registered: None, before: 0, cancelled: false },
+        );
         self.unexpected.looking_at = Some(peer);
         let Some(endpoint) = &self.endpoint else { return Ok(()) };
         // SAFETY: the slot stays until the completion.
@@ -118,7 +120,8 @@ impl OfiTransport {
             Err(error) => return drop(self.unbroken::<()>(Err(error))),
         };
         let kind = Kind::Claim { data, word: event.word };
-        let operation = Operation { kind, peer, tag: event.tag, bytes: event.bytes, registered, cancelled: false };
+        let operation =
+            Operation { kind, peer, tag: event.tag, bytes: event.bytes, registered, before: 0, cancelled: false };
         self.slots.put(slot, operation);
         self.unexpected.looking_at = Some(peer);
         let with = Matching { peer: self.peers[peer], tag: event.tag };

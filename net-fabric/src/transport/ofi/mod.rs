@@ -15,6 +15,7 @@
 #![allow(unsafe_code)] // Memory of messages, and libfabric's promises about threads.
 
 mod address;
+mod ahead;
 mod cancel;
 mod choice;
 mod config;
@@ -45,6 +46,7 @@ use super::{ANYBODY, Completion, Posted, Tag, Token, Transport};
 use crate::error::{Error, Result};
 use crate::fabric::{CompletionQueue, Endpoint, Matching, Memory, Post, Registered, Registrations};
 
+use ahead::Ahead;
 use copies::Copies;
 use limits::Limits;
 use listener::Listener;
@@ -77,6 +79,7 @@ pub struct OfiTransport {
     queue: Rc<CompletionQueue>,
     slots: Slots,
     copies: Copies,
+    ahead: Ahead,
     sending: usize,
     receiving: usize,
     registrations: Option<Registrations>,
@@ -123,6 +126,7 @@ impl OfiTransport {
         Ok(Self {
             rank,
             lost: vec![None; peers.len()],
+            ahead: Ahead::new(peers.len()),
             denied: None,
             gone: None,
             gone_since: None,
@@ -249,7 +253,8 @@ impl OfiTransport {
         let Some(slot) = self.slots.free().filter(|_| !full) else { return Ok(Posted::Busy) };
         // SAFETY: the memory is valid as long as the message is under way.
         let (registered, memory) = unsafe { self.register(data.start, data.bytes, receives) }?;
-        let operation = Operation { kind, peer, tag, bytes: data.bytes, registered, cancelled: false };
+        let before = self.ahead.taken(peer);
+        let operation = Operation { kind, peer, tag, bytes: data.bytes, registered, before, cancelled: false };
         // In its place before it is posted: reading the queue between two attempts may use other slots.
         self.slots.put(slot, operation);
         if self.limits.word_in_message && !receives {
@@ -335,14 +340,22 @@ impl Transport for OfiTransport {
         bytes: usize,
         token: Token,
     ) -> Result<Posted> {
+        let memory = Memory { start: data.cast_mut(), bytes, descriptor: ptr::null_mut() };
         if bytes <= self.limits.inject_bytes && !self.limits.word_in_message {
             let to = Matching { peer: self.way_to(peer, bytes)?, tag: tag.0 };
+            if !self.ahead.has_room(peer) {
+                // SAFETY: by the caller's promise.
+                return unsafe { self.send_tracked(peer, tag, word, memory, token) };
+            }
             // SAFETY: the memory is valid by the caller's promise.
             let posted =
                 self.post("fi_tinjectdata", peer, |_, endpoint| unsafe { endpoint.inject(to, word, data, bytes) })?;
-            return Ok(if posted == Posted::Pending { Posted::Done } else { posted });
+            if posted != Posted::Pending {
+                return Ok(posted);
+            }
+            self.ahead.take(peer);
+            return Ok(Posted::Done);
         }
-        let memory = Memory { start: data.cast_mut(), bytes, descriptor: ptr::null_mut() };
         // SAFETY: by the caller's promise.
         let Some((place, start)) = (unsafe { self.copies.take(data, bytes) }) else {
             // SAFETY: by the caller's promise.

@@ -33,6 +33,8 @@ pub(super) struct Operation {
     pub(super) tag: u64,
     pub(super) bytes: usize,
     pub(super) registered: Option<Registered>,
+    /// Messages to the peer that had been [taken along](super::ahead) when it was posted.
+    pub(super) before: u32,
     /// The caller has given it up.
     pub(super) cancelled: bool,
 }
