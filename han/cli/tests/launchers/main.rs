@@ -9,6 +9,8 @@
 #[path = "../run/harness.rs"]
 mod harness;
 mod launched;
+#[path = "../run/ports.rs"]
+mod ports;
 mod programs;
 mod rendezvous;
 #[allow(dead_code)] // shared with the tests of `han run` over nodes, which use all of it

@@ -1,12 +1,13 @@
 //! Ranks that nobody launches together: they meet at HAN_RENDEZVOUS.
 
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 
 use crate::harness::{Finished, Job, Running, eventually};
+use crate::ports;
 use crate::programs::{
     self, REPRODUCIBLE, TRAINING_BEGINS, endless_training, expect_greetings, expect_training, hello, training,
 };
@@ -16,8 +17,7 @@ const SECRET: (&str, &str) = ("HAN_SECRET", "a secret of these tests");
 
 /// An address at which nobody listens now.
 fn address() -> String {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    format!("localhost:{port}")
+    format!("localhost:{}", ports::free())
 }
 
 /// Rank `rank` of `size` of a program, without a secret.

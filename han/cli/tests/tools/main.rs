@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod explain;
+#[path = "../run/ports.rs"]
+mod ports;
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -430,7 +432,7 @@ fn status_says_which_part_of_a_world_it_shows() {
 #[test]
 fn status_knows_the_ranks_of_a_world_that_no_launcher_tells_of() {
     let mark = format!("rendezvous-{}", std::process::id());
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = ports::free();
     let rank = |rank: &str| {
         let mut command = han();
         command.args(ENDLESS).arg("--worker").env(MARK, &mark).stdout(Stdio::null());

@@ -1,0 +1,22 @@
+//! Ports of this machine for programs that are told which to take.
+
+use std::net::TcpListener;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The system gives these to nobody who does not ask for one of them: any other may be a connection's of a test beside this one
+/// as soon as it was found free.
+const FIRST: u32 = 20_000;
+const PORTS: u32 = 10_000;
+
+/// A port at which nobody listens now.
+pub(crate) fn free() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let port = FIRST + (process::id() * 16 + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        let port = u16::try_from(port).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
