@@ -484,7 +484,8 @@ fn an_operator_that_panics_when_it_is_dropped_leaves_later_operations_as_they_ar
             a + b
         });
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let owned = comm.start_owned(shm_core::OwnedCall::Allreduce(op.into()), vec![1_i64]).unwrap();
+            // Of no elements, as an operation that panics keeps its vector for good.
+            let owned = comm.start_owned(shm_core::OwnedCall::Allreduce(op.into()), Vec::<i64>::new()).unwrap();
             comm.wait(owned.ticket(), idle)
         }));
         assert!(outcome.is_err() && !comm.is_busy());
