@@ -86,7 +86,8 @@ impl Forwarders {
 
     /// Whether a rank can have learnt that nobody reads standard output any more.
     pub(super) fn reader_has_left(&self) -> bool {
-        self.reader_left.load(Ordering::Acquire)
+        // Relaxed: the rank whose end is asked about ended behind the store, as its pipe was closed behind it.
+        self.reader_left.load(Ordering::Relaxed)
     }
 
     /// One whole line on standard error. A reader who takes nothing is not waited for: if its pipe and this one are
@@ -212,7 +213,7 @@ impl Forwarder {
     /// Notes that the reader has left before any rank learns it, by the end of its own pipe.
     fn passed_on(&self, written: io::Result<()>) -> io::Result<()> {
         if written.as_ref().is_err_and(|e| e.kind() == ErrorKind::BrokenPipe) {
-            self.reader_left.store(true, Ordering::Release);
+            self.reader_left.store(true, Ordering::Relaxed);
         }
         written
     }
