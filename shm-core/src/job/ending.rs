@@ -10,8 +10,8 @@ use crate::sys::{affinity, clock};
 
 /// How often one does that does not wait: in a ring's length of operations it would notice by itself.
 const GLANCE_EVERY_NS: u64 = 200_000_000;
-/// How long a process whose memory has gone may take to end.
-const PERISHED_WITHIN_NS: u64 = 1_000_000_000;
+/// How long a process whose memory has gone may take to end: its other threads too, on a machine that is busy.
+const PERISHED_WITHIN_NS: u64 = 3_000_000_000;
 /// How long a rank that works on a peer's memory may take to its next look at the job.
 const REACHING_WITHIN_NS: u64 = 1_000_000_000;
 /// How long a rank may take to write down why it ends the job.
@@ -116,10 +116,12 @@ impl Job {
     fn perishes(&self, rank: usize) -> bool {
         let patience = clock::now_ns() + PERISHED_WITHIN_NS;
         loop {
+            // Before the look: a machine that stood still meanwhile has let nobody end either.
+            let is_last = clock::now_ns() > patience;
             if self.flags().abort.is_taken() || self.lives.has_ended(rank) {
                 return true;
             }
-            if clock::now_ns() > patience {
+            if is_last {
                 return false;
             }
             affinity::yield_now();

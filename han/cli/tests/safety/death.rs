@@ -105,11 +105,12 @@ fn killed_at_random(role: &str, fewest: usize, settings: &str) {
         thread::sleep(Duration::from_micros((root * root) as u64));
         kill(pids[victim], Signal::SIGKILL).unwrap();
         let done = job.finish();
-        let why = format!("run {run} of seed {seed}: {done:#?}");
-        assert_eq!(done.code, 137, "{why}");
+        let reports = reports(&done);
+        // What matters last: logs of long failures are cut in the middle.
+        let why = format!("run {run} of seed {seed}: {done:#?}\n{size} ranks, {victim} killed, reports {reports:#?}");
+        assert!(done.code == 137, "{why}\ncode {}", done.code);
         let killed = format!("han run: rank {victim} (pid {}) was killed by signal 9", pids[victim]);
         assert!(done.stderr.contains(&killed), "{why}");
-        let reports = reports(&done);
         assert_eq!(reports.len(), size - 1, "{why}");
         let told = format!("making: rank {victim} (pid {}) died without finalizing", pids[victim]);
         assert!(reports.iter().all(|(.., text)| !text.starts_with("making") || text.starts_with(&told)), "{why}");
