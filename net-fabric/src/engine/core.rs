@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::history::History;
+use super::lead::Lead;
 use super::operation::{Operation, Surroundings};
 use super::scratch::Pool;
 use super::seal::{Fingerprint, Seal};
 use super::tag::{Key, MAX_OPERATIONS, StepName};
 use super::watch::Watcher;
+use super::watch::note::Note;
 use super::work::{Announced, Called, Extents, Work};
 use super::{Handle, Settings};
 use crate::error::{Error, Result};
@@ -69,6 +71,7 @@ pub(super) struct Turn {
     /// The digest of all calls so far.
     pub(super) digest: u32,
     pub(super) history: History,
+    pub(super) lead: Lead,
 }
 
 impl Core {
@@ -101,8 +104,9 @@ impl Core {
         let call = work.part_of.unwrap_or_else(|| self.announce(work.key, 0, work.fingerprint));
         let turn = self.turn(work.key.communicator);
         let generation = self.places[usize::from(place)].generation;
-        let Turn { under_way, queue, .. } = &mut self.turns[turn];
-        if *under_way < self.settings.operations && queue.is_empty() {
+        let may_begin = self.may_begin(turn);
+        let queue = &mut self.turns[turn].queue;
+        if may_begin && queue.is_empty() {
             self.begin(turn, place, work, call, transport)?;
         } else {
             queue.push_back(place);
@@ -152,7 +156,7 @@ impl Core {
         Ok(place)
     }
 
-    fn turn(&mut self, communicator: u16) -> usize {
+    pub(super) fn turn(&mut self, communicator: u16) -> usize {
         self.turns.iter().position(|turn| turn.communicator == communicator).unwrap_or_else(|| {
             self.turns.push(Turn {
                 communicator,
@@ -161,15 +165,24 @@ impl Core {
                 group: 0,
                 digest: 0,
                 history: History::default(),
+                lead: Lead::default(),
             });
             self.turns.len() - 1
         })
     }
 
+    /// Whether another operation of a communicator may be under way.
+    #[inline]
+    fn may_begin(&self, turn: usize) -> bool {
+        let Turn { under_way, lead, .. } = &self.turns[turn];
+        *under_way < self.settings.operations && !lead.is_great()
+    }
+
     /// Begins a communicator's operations, as many as may be under way. The first of those which have not
-    /// completed always is, on every rank: so operations that wait for their turn hold nobody up.
-    fn take_turns<T: Transport>(&mut self, turn: usize, transport: &mut T) -> Result<()> {
-        while self.turns[turn].under_way < self.settings.operations {
+    /// completed always is, on every rank, or others have yet to receive what came before it: so operations that wait for
+    /// their turn hold nobody up.
+    pub(super) fn take_turns<T: Transport>(&mut self, turn: usize, transport: &mut T) -> Result<()> {
+        while self.may_begin(turn) {
             let Some(place) = self.turns[turn].queue.pop_front() else { return Ok(()) };
             let queued = self.places[usize::from(place)].queued.take();
             let Some((work, call)) = queued else { unreachable!("what waits for its turn has work") };
@@ -199,7 +212,7 @@ impl Core {
             sent: &mut self.sent,
         })?;
         if operation.is_complete() {
-            self.retire(place);
+            self.retire(place, transport);
         } else {
             self.list(place);
         }
@@ -221,6 +234,8 @@ impl Core {
         std::mem::swap(&mut self.completed, &mut completed);
         self.completed.append(&mut completed);
         outcome?;
+        // Peers may wait for what is to be said, and this rank may not look again soon.
+        self.exchange_notes(transport)?;
         // What needs attention again afterwards comes behind those that are here now.
         for _ in 0..self.attention.len() {
             let place = self.attention.remove(0);
@@ -270,7 +285,7 @@ impl Core {
             return Ok(());
         }
         let communicator = operation.key.communicator;
-        self.retire(place);
+        self.retire(place, transport);
         let turn = self.turn(communicator);
         if self.turns[turn].queue.is_empty() { Ok(()) } else { self.take_turns(turn, transport) }
     }
@@ -286,7 +301,7 @@ impl Core {
     }
 
     /// Gives the place of an operation that has completed to later ones.
-    fn retire(&mut self, place: u16) {
+    fn retire<T: Transport>(&mut self, place: u16, transport: &T) {
         let slot = &mut self.places[usize::from(place)];
         let Some(mut operation) = slot.operation.take() else { return };
         slot.generation = slot.generation.wrapping_add(1);
@@ -298,6 +313,16 @@ impl Core {
         self.free.push(place);
         let turn = self.turn(operation.key.communicator);
         self.turns[turn].under_way -= 1;
+        if let Some(watcher) = &mut self.watcher {
+            let (communicator, lead) = (operation.key.communicator, &mut self.turns[turn].lead);
+            for (rank, sends) in operation.messages() {
+                if sends {
+                    lead.send(rank);
+                } else if let Some(count) = lead.receive(rank) {
+                    watcher.mail.write(rank, &Note::Received { communicator, count }, transport);
+                }
+            }
+        }
         self.scratch.give(operation.release());
         if self.idle.len() < KEPT_OPERATIONS {
             self.idle.push(operation);

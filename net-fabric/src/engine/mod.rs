@@ -7,6 +7,7 @@
 mod core;
 mod ending;
 mod history;
+mod lead;
 mod operands;
 mod operation;
 mod scratch;

@@ -306,6 +306,15 @@ impl Operation {
         self.group.as_ref().map_or(rank, |group| group[rank as usize]) as usize
     }
 
+    /// Its messages: with which rank of the world, and whether they are sent.
+    pub(super) fn messages(&self) -> impl Iterator<Item = (usize, bool)> {
+        (0..self.schedule.len()).filter_map(|step| match self.schedule.action(step) {
+            Action::Send { peer, .. } => Some((self.world_rank(peer), true)),
+            Action::Receive { peer, .. } => Some((self.world_rank(peer), false)),
+            Action::Reduce { .. } | Action::Copy { .. } => None,
+        })
+    }
+
     /// The word that a message of this operation carries.
     pub(super) fn word(&self, seal: &Seal, message: u32, sender: usize, receiver: usize) -> u64 {
         seal.word(self.key.tag(message), sender, receiver, self.call.called.digest)

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::core::{Core, Turn};
+use super::core::{Core, Place, Turn};
 use super::operation::Surroundings;
 use super::seal::Broken;
 use super::tag::{Key, StepName, control_number};
@@ -53,7 +53,7 @@ impl Core {
     }
 
     /// A note has come or gone.
-    pub(super) fn take_mail<T: Transport>(&mut self, completion: Completion, transport: &T) -> Result<()> {
+    pub(super) fn take_mail<T: Transport>(&mut self, completion: Completion, transport: &mut T) -> Result<()> {
         let Some(watcher) = &mut self.watcher else { return Ok(()) };
         let Completion { token, word, outcome } = completion;
         match watcher.mail.completed(control_number(token), word, outcome, transport.rank(), &self.seal) {
@@ -67,6 +67,12 @@ impl Core {
             Mailed::Note { note: Note::End(reason), .. } => {
                 watcher.told = true;
                 Err(reason.into_error())
+            }
+            Mailed::Note { sender, note: Note::Received { communicator, count } } => {
+                let is_it = |turn: &Turn| turn.communicator == communicator;
+                let Some(turn) = self.turns.iter().position(is_it) else { return Ok(()) };
+                self.turns[turn].lead.hear(sender, count);
+                self.take_turns(turn, transport)
             }
             Mailed::Note { sender, note: Note::Ask(called) } => {
                 self.compare(sender, called, transport)?;
@@ -144,24 +150,32 @@ impl Core {
             return State::Before { doing: self.doing() };
         }
         let is_it = |call: &Announced| call.called == called;
-        let queued = self.places.iter().any(|place| place.queued.as_ref().is_some_and(|(_, call)| is_it(call)));
+        let queued = self.queued().find(|(.., call)| is_it(call)).map(|(turn, ..)| turn);
         let operation = self.places.iter().filter_map(|place| place.operation.as_ref()).find(|own| is_it(&own.call));
-        match operation {
-            Some(operation) => {
-                let waits_for = operation.awaited().next().and_then(|rank| u32::try_from(rank).ok());
-                State::In { waits_for }
-            }
-            None if queued => State::In { waits_for: None },
-            None => State::Behind,
-        }
+        let waits_for = match (operation, queued) {
+            (Some(operation), _) => operation.awaited().next(),
+            (None, Some(turn)) => turn.lead.far_behind().next(),
+            (None, None) => return State::Behind,
+        };
+        State::In { waits_for: waits_for.and_then(|rank| u32::try_from(rank).ok()) }
+    }
+
+    /// What waits for its turn: its communicator's operations, its place, and its call.
+    fn queued(&self) -> impl Iterator<Item = (&Turn, &Place, &Announced)> {
+        let places = self.turns.iter().flat_map(|turn| turn.queue.iter().map(move |place| (turn, place)));
+        places.filter_map(|(turn, place)| {
+            let place = &self.places[usize::from(*place)];
+            place.queued.as_ref().map(|(_, call)| (turn, place, call))
+        })
     }
 
     /// The call that this rank has been in for longest.
     pub(super) fn doing(&self) -> Option<Called> {
-        let operations = self.places.iter().filter_map(|place| place.operation.as_ref().map(|own| (place.waited, own)));
+        let operations = self.places.iter().filter_map(|place| place.operation.as_ref().map(|own| (place, &own.call)));
+        let calls = operations.chain(self.queued().map(|(_, place, call)| (place, call)));
         // Those that were never looked at are the youngest.
-        let oldest = operations.min_by_key(|(waited, own)| (Reverse(*waited), own.call.called.key.sequence));
-        oldest.map(|(_, own)| own.call.called)
+        let oldest = calls.min_by_key(|(place, call)| (Reverse(place.waited), call.called.key.sequence));
+        oldest.map(|(_, call)| call.called)
     }
 
     /// Looks after operations that take long.
@@ -173,16 +187,25 @@ impl Core {
             return Err(Error::Unreachable { rank, reason });
         }
         let mut waiting: BTreeMap<Called, Waiting> = BTreeMap::new();
-        for slot in &mut self.places {
-            let Some(operation) = &slot.operation else { continue };
-            let waited = slot.waited.map_or(Duration::ZERO, |waited| waited + passed);
-            slot.waited = Some(waited);
-            if waited < watcher.watch.ask_after {
-                continue;
+        let mut wait = |waits: &mut Option<Duration>, called: Called, ranks: &mut dyn Iterator<Item = usize>| {
+            let waited = *waits.insert(waits.map_or(Duration::ZERO, |waited| waited + passed));
+            if waited >= watcher.watch.ask_after {
+                let call = waiting.entry(called).or_default();
+                call.waited = call.waited.max(waited);
+                call.ranks.extend(ranks);
             }
-            let call = waiting.entry(operation.call.called).or_default();
-            call.waited = call.waited.max(waited);
-            call.ranks.extend(operation.awaited());
+        };
+        for slot in &mut self.places {
+            if let Some(operation) = &slot.operation {
+                wait(&mut slot.waited, operation.call.called, &mut operation.awaited());
+            }
+        }
+        // The first of those that may not begin because others are far behind.
+        for turn in self.turns.iter().filter(|turn| turn.lead.is_great()) {
+            let Some(first) = turn.queue.front().map(|place| &mut self.places[usize::from(*place)]) else { continue };
+            if let Some((_, call)) = &first.queued {
+                wait(&mut first.waited, call.called, &mut turn.lead.far_behind());
+            }
         }
         watcher.spoken.retain(|called, _| waiting.contains_key(called));
         let mut overdue = None;

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, raise};
 use crate::faults::reports;
 use crate::ranks;
 
-/// What a rank's memory grows by, at most, when it runs ahead of another one.
+/// What a rank's memory grows by, at most, when it runs ahead of another one, or the other one ahead of it.
 const MOST_BYTES: usize = 64 << 20;
 
 #[test]
@@ -43,6 +43,30 @@ pub(crate) fn runs_ahead() -> Result<()> {
     assert!(more < MOST_BYTES, "{more} bytes of memory more");
     ranks::report(&format!("{more} bytes of memory more"));
     outcome.and_then(|()| context.finalize())
+}
+
+#[test]
+fn a_slow_rank_keeps_little_of_what_a_quick_one_sends() {
+    for provider in ["tcp", "tcp;ofi_rxm"] {
+        ranks::job(&["-n", "2", "--nodes", "2"], "lags").env("HAN_PROVIDER", provider).finish().expect(0, &[]);
+    }
+}
+
+/// The role: rank 0 broadcasts as fast as it can, and rank 1 does something else now and then.
+pub(crate) fn lags() -> Result<()> {
+    let context = Context::init()?;
+    let (world, before) = (context.world(), resident_bytes());
+    for round in 0..30_000 {
+        let mut short = [round * i64::from(world.rank() == 0); 3];
+        world.bcast(&mut short, 0)?;
+        assert_eq!(short, [round; 3]);
+        if world.rank() == 1 && round % 100 == 0 {
+            thread::sleep(Duration::from_millis(3));
+        }
+    }
+    let more = resident_bytes().saturating_sub(before);
+    assert!(more < MOST_BYTES, "{more} bytes of memory more");
+    context.finalize()
 }
 
 fn resident_bytes() -> usize {

@@ -40,6 +40,7 @@ fn play_a_role() {
         ["late"] => crate::faults::late(),
         ["sends-alone", pause_ms, what] => crate::faults::sends_alone(pause_ms.parse().unwrap(), what),
         ["runs-ahead"] => crate::memory::runs_ahead(),
+        ["lags"] => crate::memory::lags(),
         ["late-at-last"] => crate::faults::late_at_last(),
         ["staggered"] => crate::faults::staggered(),
         ["late-behind", folder, first] => crate::faults::late_behind(folder.as_ref(), first),

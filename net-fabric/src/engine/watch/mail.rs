@@ -67,8 +67,9 @@ impl Mail {
 
     /// Puts a note into the queue.
     pub(crate) fn write(&mut self, peer: usize, note: &Note, transport: &impl Transport) {
-        let is_end = matches!(note, Note::End(_));
-        if !is_end && self.sends.len() >= NOTES_PER_PEER * transport.size() {
+        // What is not said again: an end, and, few at a time, what was received.
+        let is_kept = matches!(note, Note::End(_) | Note::Received { .. });
+        if !is_kept && self.sends.len() >= NOTES_PER_PEER * transport.size() {
             return;
         }
         let mut bytes = Box::new([0; BYTES]);

@@ -19,6 +19,8 @@ pub(crate) enum Note {
     Ask(Called),
     /// What the sender knows of the operation that it was asked about, which is not a different one.
     Answer { key: Key, state: State },
+    /// How many messages of the receiver's the sender has received on a communicator, modulo 2^32.
+    Received { communicator: u16, count: u32 },
     /// The job has ended, and why.
     End(Reason),
 }
@@ -118,6 +120,11 @@ impl Note {
                     }
                 }
             }
+            Self::Received { communicator, count } => {
+                bytes[0] = 4;
+                put(bytes, 8, *count);
+                bytes[16..18].copy_from_slice(&communicator.to_le_bytes());
+            }
             Self::End(Reason { kind, rank, text }) => {
                 bytes[0] = 3;
                 bytes[1] = *kind as u8;
@@ -163,6 +170,7 @@ impl Note {
                 let text = bytes.get(TEXT_AT..TEXT_AT + usize::from(half(2)))?;
                 Self::End(Reason { kind, rank, text: String::from_utf8_lossy(text).into_owned() })
             }
+            (4, _) => Self::Received { communicator: key.communicator, count: rank },
             _ => return None,
         })
     }
@@ -198,7 +206,8 @@ mod tests {
         ];
         let answers = answers.map(|state| Note::Answer { key, state });
         let mut bytes = [0xff; BYTES];
-        for note in ends.chain(answers).chain([Note::Ask(doing)]) {
+        let received = Note::Received { communicator: 0x7ffe, count: 0x8765_4321 };
+        for note in ends.chain(answers).chain([Note::Ask(doing), received]) {
             note.write(12, &mut bytes);
             assert_eq!((Note::read(&bytes), Note::sender(&bytes)), (Some(note), 12));
         }
