@@ -205,6 +205,10 @@ impl Core {
         let mut operation = self.idle.pop().unwrap_or_else(|| Box::new(Operation::idle(&self.nothing)));
         operation.take_on(work, call, StepName { place, generation: slot.generation, step: 0 }, scratch);
         let operation = slot.operation.insert(operation);
+        if self.watcher.is_some() {
+            // Before the first one goes: who has received them may say so before the operation has completed here.
+            operation.receivers().for_each(|rank| self.turns[turn].lead.send(rank));
+        }
         operation.begin(&mut Surroundings {
             transport,
             seal: &self.seal,
@@ -315,10 +319,8 @@ impl Core {
         self.turns[turn].under_way -= 1;
         if let Some(watcher) = &mut self.watcher {
             let (communicator, lead) = (operation.key.communicator, &mut self.turns[turn].lead);
-            for (rank, sends) in operation.messages() {
-                if sends {
-                    lead.send(rank);
-                } else if let Some(count) = lead.receive(rank) {
+            for rank in operation.senders() {
+                if let Some(count) = lead.receive(rank) {
                     watcher.mail.write(rank, &Note::Received { communicator, count }, transport);
                 }
             }

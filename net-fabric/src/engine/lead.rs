@@ -28,7 +28,8 @@ impl Peer {
     }
 }
 
-/// The messages of a communicator's operations that have completed on this rank.
+/// The messages of a communicator: those to others of operations that have begun on this rank, and those from others of
+/// operations that have completed.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
     /// By rank of the world, as far as there were any.
@@ -49,7 +50,7 @@ impl Lead {
         (0..).zip(&self.peers).filter(|(_, peer)| peer.is_far_behind()).map(|(rank, _)| rank)
     }
 
-    /// A message was sent to this rank.
+    /// A message is going to be sent to this rank.
     #[inline]
     pub(super) fn send(&mut self, rank: usize) {
         let peer = self.peer(rank);
@@ -58,7 +59,7 @@ impl Lead {
         self.far_behind += usize::from(!was_far && peer.is_far_behind());
     }
 
-    /// A message of this rank was received. Returns how many were, if it is time to tell it.
+    /// A message of this rank's was received. Returns how many were, if it is time to tell it.
     #[inline]
     pub(super) fn receive(&mut self, rank: usize) -> Option<u32> {
         let peer = self.peer(rank);

@@ -306,12 +306,19 @@ impl Operation {
         self.group.as_ref().map_or(rank, |group| group[rank as usize]) as usize
     }
 
-    /// Its messages: with which rank of the world, and whether they are sent.
-    pub(super) fn messages(&self) -> impl Iterator<Item = (usize, bool)> {
+    /// The ranks of the world that its messages go to, one by one.
+    pub(super) fn receivers(&self) -> impl Iterator<Item = usize> {
         (0..self.schedule.len()).filter_map(|step| match self.schedule.action(step) {
-            Action::Send { peer, .. } => Some((self.world_rank(peer), true)),
-            Action::Receive { peer, .. } => Some((self.world_rank(peer), false)),
-            Action::Reduce { .. } | Action::Copy { .. } => None,
+            Action::Send { peer, .. } => Some(self.world_rank(peer)),
+            _ => None,
+        })
+    }
+
+    /// The ranks of the world that its messages come from, one by one.
+    pub(super) fn senders(&self) -> impl Iterator<Item = usize> {
+        (0..self.schedule.len()).filter_map(|step| match self.schedule.action(step) {
+            Action::Receive { peer, .. } => Some(self.world_rank(peer)),
+            _ => None,
         })
     }
 
