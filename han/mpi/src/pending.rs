@@ -1,8 +1,7 @@
 //! Collectives under way, by communicator.
 //!
 //! Those of one communicator complete in the order in which they were begun, and whoever tests one makes all communicators
-//! go on. So of many that are under way one is tested at a time, and the oldest of each communicator is asked whether it
-//! has completed.
+//! go on. So of many that are under way one is tested at a time, the oldest of a communicator that has not completed.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -98,7 +97,9 @@ impl Queues {
         let count = self.queues.len();
         let turn = if self.turn < count { self.turn } else { 0 };
         self.turn = turn + 1;
-        let Some(oldest) = self.queues.get_mut(turn).and_then(VecDeque::front_mut) else { return };
+        let Some(queue) = self.queues.get_mut(turn) else { return };
+        // Those before it may wait for long until the program takes them.
+        let Some(oldest) = queue.iter_mut().find(|pending| !pending.is_complete()) else { return };
         oldest.test();
         if matches!(oldest.outcome, Some(Err(_))) {
             // The job has ended, for all of them.
