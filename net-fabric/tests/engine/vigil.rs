@@ -329,6 +329,30 @@ fn who_is_too_far_ahead_waits_and_says_for_whom() {
     assert_eq!(error, expected);
 }
 
+/// A rank may have received messages of an operation, and say so, before their sender has completed it.
+#[test]
+fn ranks_that_send_each_other_many_messages_hear_of_all() {
+    let mut world = world(2, patient(), Options::default());
+    let case = Case { algorithm: Algorithm::Rabenseifner, count: 300, chunk_bytes: 4, ..ALLREDUCE };
+    for sequence in 0..60 {
+        (0..2).for_each(|rank| world.start(rank, case, sequence));
+        // Rank 1 has done its part long before rank 0 has.
+        let mut steps = 0;
+        while world.engines[1].outstanding() > 0 {
+            steps += 1;
+            assert!(steps < 100_000, "call {sequence} hangs");
+            world.still = vec![0];
+            (0..10).for_each(|_| world.step());
+            world.still.clear();
+            world.step();
+        }
+        world.still.clear();
+        world.finish();
+    }
+    assert!(world.errors.iter().all(Option::is_none), "{:?}", world.errors);
+    world.parts.iter().for_each(Part::check);
+}
+
 #[test]
 fn a_call_of_many_parts_is_spoken_of_once() {
     let watch = Watch { speak_after: Some(Duration::from_millis(40)), ..patient() };
