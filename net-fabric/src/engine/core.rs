@@ -44,6 +44,8 @@ pub(super) struct Core {
     /// Messages of operations to each rank of the world; empty if nobody wants to know.
     pub(super) sent: Vec<u64>,
     pub(super) watcher: Option<Box<Watcher>>,
+    /// Ranks tell each other how far ahead they are.
+    pub(super) bounds_leads: bool,
     /// Why nothing works any more.
     pub(super) failed: Option<Error>,
 }
@@ -91,6 +93,7 @@ impl Core {
             spare: Vec::new(),
             sent: Vec::new(),
             watcher: None,
+            bounds_leads: false,
             failed: None,
         }
     }
@@ -205,7 +208,7 @@ impl Core {
         let mut operation = self.idle.pop().unwrap_or_else(|| Box::new(Operation::idle(&self.nothing)));
         operation.take_on(work, call, StepName { place, generation: slot.generation, step: 0 }, scratch);
         let operation = slot.operation.insert(operation);
-        if self.watcher.is_some() {
+        if self.bounds_leads {
             // Before the first one goes: who has received them may say so before the operation has completed here.
             operation.receivers().for_each(|rank| self.turns[turn].lead.send(rank));
         }
@@ -317,7 +320,7 @@ impl Core {
         self.free.push(place);
         let turn = self.turn(operation.key.communicator);
         self.turns[turn].under_way -= 1;
-        if let Some(watcher) = &mut self.watcher {
+        if let Some(watcher) = self.watcher.as_mut().filter(|_| self.bounds_leads) {
             let (communicator, lead) = (operation.key.communicator, &mut self.turns[turn].lead);
             for rank in operation.senders() {
                 if let Some(count) = lead.receive(rank) {

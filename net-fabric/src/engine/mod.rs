@@ -77,6 +77,7 @@ impl<T: Transport> Engine<T> {
     pub fn watched(transport: T, settings: Settings, watch: Watch, host: Box<dyn Host>) -> Self {
         let mut engine = Self::new(transport, settings);
         engine.core.watcher = Some(Box::new(Watcher::new(watch, host, &engine.transport)));
+        engine.core.bounds_leads = engine.transport.keeps_unasked();
         engine
     }
 

@@ -68,6 +68,12 @@ pub trait Transport {
         false
     }
 
+    /// Whether a rank has to keep what others send before it asks for that, so that they should not be far ahead; else
+    /// their messages wait on their way. The same on all ranks.
+    fn keeps_unasked(&self) -> bool {
+        true
+    }
+
     /// Begins to send `bytes` bytes from `data` to `peer`, with a word beside them.
     ///
     /// # Errors
@@ -154,6 +160,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn receives_from_anybody(&self) -> bool {
         (**self).receives_from_anybody()
+    }
+
+    fn keeps_unasked(&self) -> bool {
+        (**self).keeps_unasked()
     }
 
     unsafe fn send(

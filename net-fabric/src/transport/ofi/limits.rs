@@ -17,6 +17,8 @@ pub(super) struct Limits {
     pub(super) catches_longer: bool,
     /// The provider acknowledges in the caller's own calls, so that a rank has to go on calling for its peers.
     pub(super) lingers: bool,
+    /// The provider reads messages that nobody has asked for, and keeps them; others leave them in the connection.
+    pub(super) keeps_unasked: bool,
     /// How often the queue is read in vain.
     pub(super) reads: u32,
     /// The provider closes a connection over a message that is longer than its receive.
@@ -36,6 +38,7 @@ impl Limits {
             word_in_message,
             catches_longer: datagrams && info.pieces() > 2,
             lingers: datagrams,
+            keeps_unasked: !matches!(&*info.provider(), "net" | "tcp"),
             reads: config.reads.max(1),
             breaks_at_longer: matches!(&*info.provider(), "net" | "tcp;ofi_rxm") && info.version() < (118, 0),
         }

@@ -331,6 +331,10 @@ impl Transport for OfiTransport {
         true
     }
 
+    fn keeps_unasked(&self) -> bool {
+        self.limits.keeps_unasked
+    }
+
     unsafe fn send(
         &mut self,
         peer: usize,
