@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use net_fabric::transport::ofi;
+use net_fabric::transport::ofi::{self, Interface};
 use shm_core::settings::{KEYS, Settings, seconds};
 
 use crate::error::{Error, Result};
@@ -56,6 +56,8 @@ pub struct Config {
     pub inter: Inter,
     /// `HAN_PROVIDER`: libfabric's providers that may be taken, the best first; empty is all.
     pub providers: Vec<String>,
+    /// `HAN_INTERFACE`: the network interface by which this rank reaches other nodes; `None` takes the first that fits.
+    pub interface: Option<Interface>,
     /// `HAN_TRACE`: the file that tells what every rank had under way and when; `None` records nothing.
     pub trace: Option<PathBuf>,
     /// Most spans that a rank keeps of it, the latest ones.
@@ -136,6 +138,11 @@ const VARIABLES: &[(&str, &str, &str)] = &[
         "1: bit-identical results for any algorithm and placement, but for 16-bit floats over nodes and the bits of NaNs",
     ),
     ("providers", "HAN_PROVIDER", "providers of libfabric that may be taken between nodes, the best first"),
+    (
+        "interface",
+        "HAN_INTERFACE",
+        "the interface to other nodes: its name (eth0, mlx5_0), or a network that its address is in (192.0.2.0/24)",
+    ),
     ("trace", "HAN_TRACE", "the file that tells what every rank had under way, and when"),
     ("tuning", "HAN_TUNING", "the file of measured choices that `han tune` has written"),
 ];
@@ -151,6 +158,7 @@ impl Default for Config {
             settings: Settings::default(),
             inter: Inter::default(),
             providers: Vec::new(),
+            interface: None,
             trace: None,
             trace_spans: 1 << 16,
             tuning: None,
@@ -161,7 +169,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads `HAN_LOG`, `HAN_WATCHDOG`, `HAN_REPRODUCIBLE`, `HAN_PROVIDER`, `HAN_TRACE`, `HAN_TUNING` and `HAN_SET`.
+    /// Reads `HAN_LOG`, `HAN_WATCHDOG`, `HAN_REPRODUCIBLE`, `HAN_PROVIDER`, `HAN_INTERFACE`, `HAN_TRACE`, `HAN_TUNING`
+    /// and `HAN_SET`.
     ///
     /// # Errors
     /// A bad value or an unknown key; the message lists the valid ones. A tuning file that cannot be read; the message
@@ -206,6 +215,13 @@ impl Config {
                 config.providers = list.map_err(|e| Error::Config(format!("HAN_PROVIDER={value}: {e}")))?;
             }
             config.note("providers", "HAN_PROVIDER");
+        }
+        if let Some(value) = set("HAN_INTERFACE") {
+            if value != "auto" {
+                let interface = value.parse().map_err(|e| Error::Config(format!("HAN_INTERFACE={value}: {e}")))?;
+                config.interface = Some(interface);
+            }
+            config.note("interface", "HAN_INTERFACE");
         }
         config.trace = path("HAN_TRACE");
         if config.trace.is_some() {
@@ -344,6 +360,7 @@ impl Config {
             "reproducible" => u8::from(self.settings.reproducible).to_string(),
             "providers" if self.providers.is_empty() => "auto".to_owned(),
             "providers" => self.providers.join(","),
+            "interface" => self.interface.as_ref().map_or_else(|| "auto".to_owned(), ToString::to_string),
             "trace" => self.trace.as_ref().map_or("off".to_owned(), |path| path.display().to_string()),
             "tuning" => self.tuning.as_ref().map_or_else(|| "none".to_owned(), |source| source.identity()),
             TRACE_SPANS => self.trace_spans.to_string(),
@@ -418,6 +435,10 @@ mod tests {
         assert!(entries.iter().all(|entry| !entry.value.is_empty() && !entry.meaning.is_empty()), "{entries:?}");
         // What is shown as a default can be set.
         assert_eq!(read(&[("HAN_PROVIDER", &entry("providers").value)]).unwrap().providers, config.providers);
+        assert_eq!(read(&[("HAN_INTERFACE", &entry("interface").value)]).unwrap().interface, config.interface);
+        let entries = read(&[("HAN_INTERFACE", "10.1.0.0/16")]).unwrap().entries();
+        let interface = entries.iter().find(|entry| entry.key == "interface").unwrap();
+        assert_eq!((&*interface.value, &*interface.origin), ("10.1.0.0/16", "HAN_INTERFACE"));
     }
 
     #[test]
@@ -506,6 +527,8 @@ mod tests {
             (("HAN_PROVIDER", "tcp,,net"), "HAN_PROVIDER=tcp,,net"),
             (("HAN_PROVIDER", "tcp,carrier-pigeon"), "no provider carrier-pigeon"),
             (("HAN_PROVIDER", "tpc"), "or cxi, opx, efa, verbs;ofi_rxm, "),
+            (("HAN_INTERFACE", "10.0.0.0/33"), "HAN_INTERFACE=10.0.0.0/33: "),
+            (("HAN_INTERFACE", "10.0.0.0/33"), "is 0 to 32 here"),
             (("HAN_SET", "chunk_bytes"), "key=value"),
             (("HAN_TUNING", "/no/such/file"), "HAN_TUNING: /no/such/file: No such file"),
             (("HAN_SET", "chunk_bytes=4096,cma"), "key=value"),

@@ -44,6 +44,7 @@ pub use config::{Config, Entry, LogLevel};
 pub use context::Context;
 pub use error::{Error, ErrorKind, Result};
 pub use net_fabric::Error as NetworkError;
+pub use net_fabric::transport::ofi::Interface;
 pub use nodes::TaskEnd;
 pub use reduce_kernels::{
     Byte, CallError, Complex, Datatype, DoubleInt, Element, FloatInt, LongInt, Op, Operator, Pair, RecordBytes,

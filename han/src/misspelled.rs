@@ -4,7 +4,8 @@
 use strsim::osa_distance;
 
 /// All variables that the library and what belongs to it read.
-const KNOWN: [&str; 18] = [
+const KNOWN: [&str; 19] = [
+    "HAN_INTERFACE",
     "HAN_LOG",
     "HAN_MPI",
     "HAN_MPI_AFTER",

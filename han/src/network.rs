@@ -173,8 +173,9 @@ pub(crate) fn endpoint(
     // If the system refuses, a child that outlives this rank keeps the others from noticing its death.
     FORKS_ARE_SEEN.get_or_init(|| shm_core::sys::fork::in_children(ofi::leave_to_parent));
     let reach = if one_host { ofi::Reach::Host } else { ofi::Reach::Network };
-    let (providers, neighbours) = (config.providers.clone(), one_host || in_company);
-    ofi::open(&ofi::Config { providers, reach, neighbours, reads, ..Default::default() })
+    let (providers, interface) = (config.providers.clone(), config.interface.clone());
+    let neighbours = one_host || in_company;
+    ofi::open(&ofi::Config { providers, interface, reach, neighbours, reads, ..Default::default() })
 }
 
 /// Everybody's bytes, or the first rank's error.

@@ -49,8 +49,8 @@
  *   send buffer takes the input from the receive buffer.
  * - Every rank receives the same bits.
  *
- * Environment: HAN_LOG, HAN_TRACE, HAN_TUNING, HAN_WATCHDOG, HAN_REPRODUCIBLE, HAN_PROVIDER, HAN_SET;
- * `han info` lists their values and meaning. They are read once, by han_init.
+ * Environment: HAN_LOG, HAN_TRACE, HAN_TUNING, HAN_WATCHDOG, HAN_REPRODUCIBLE, HAN_PROVIDER,
+ * HAN_INTERFACE, HAN_SET; `han info` lists their values and meaning. They are read once, by han_init.
  */
 #ifndef HAN_H
 #define HAN_H

@@ -181,7 +181,7 @@ fn the_choice_is_explained() {
     }
     let nowhere = Interface::Named("no-such-interface".to_owned());
     let error = words(open(&Config { interface: Some(nowhere), ..Config::default() }));
-    assert!(error.contains("not on the interface"), "{error}");
+    assert!(error.contains("is not on no-such-interface, as HAN_INTERFACE demands"), "{error}");
     let error = words(open(&over("carrier-pigeon")));
     assert!(error.contains("carrier-pigeon"), "{error}");
     let loopback: Interface = "127.0.0.0/8".parse().unwrap();

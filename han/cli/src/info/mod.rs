@@ -128,7 +128,7 @@ impl Info {
         writeln!(out, "{}", kernel_table())?;
         writeln!(out, "\nSharing memory between processes, tried just now:")?;
         writeln!(out, "{}", trial::table(&self.copy_methods))?;
-        writeln!(out, "\nNetwork, for jobs over several nodes (HAN_PROVIDER=name,... takes others):")?;
+        writeln!(out, "\nNetwork, for jobs over several nodes (HAN_PROVIDER=name,... and HAN_INTERFACE take others):")?;
         match &self.network_error {
             Some(error) => writeln!(out, "none: {error}")?,
             None => writeln!(out, "{}", providers::table(&self.providers))?,

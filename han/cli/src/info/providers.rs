@@ -22,8 +22,9 @@ pub(super) struct Provider {
 
 /// The providers, the one that would be taken first; or none, and why.
 pub(super) fn find(config: &Config) -> (Vec<Provider>, Option<String>) {
-    let providers = config.providers.clone();
-    match ofi::candidates(&ofi::Config { providers, reach: ofi::Reach::Network, ..ofi::Config::default() }) {
+    let (providers, interface) = (config.providers.clone(), config.interface.clone());
+    let reach = ofi::Reach::Network;
+    match ofi::candidates(&ofi::Config { providers, interface, reach, ..ofi::Config::default() }) {
         Ok(candidates) => (candidates.into_iter().map(Provider::of).collect(), None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     }

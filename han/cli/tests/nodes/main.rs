@@ -9,6 +9,7 @@ mod faults;
 #[allow(dead_code)] // shared with the tests of `han run`, which use all of it
 #[path = "../run/harness.rs"]
 mod harness;
+mod interface;
 mod memory;
 mod mismatch;
 mod model;

@@ -28,6 +28,7 @@ fn wrong_variables_are_answered_with_what_is_valid() {
         ("HAN_SET", "spins", ["\"spins\"", "key=value"]),
         ("HAN_LOG", "loud", ["HAN_LOG=loud", "error, warn, info, debug"]),
         ("HAN_PROVIDER", "tcp,carrier-pigeon", ["HAN_PROVIDER=tcp,carrier-pigeon", "no provider carrier-pigeon"]),
+        ("HAN_INTERFACE", "10.0.0.0/33", ["HAN_INTERFACE=10.0.0.0/33", "bits after / is 0 to 32"]),
         ("HAN_WATCHDOG", "-1", ["HAN_WATCHDOG=-1", "a number of seconds, 0 to 1e9"]),
         ("HAN_REPRODUCIBLE", "yes", ["HAN_REPRODUCIBLE=yes", "0, 1"]),
     ] {

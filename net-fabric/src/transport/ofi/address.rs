@@ -67,7 +67,8 @@ impl Address {
         }
         if peer.format != self.format || peer.name.len() != self.name.len() {
             return Err(refuse(format!(
-                "its address is of another kind ({} on {}, here {}): name a network that all nodes are in",
+                "its address is of another kind ({} on {}, here {}): name a network that all nodes are in \
+                 (HAN_INTERFACE)",
                 peer.provider, peer.fabric, self.fabric
             )));
         }
@@ -111,7 +112,7 @@ mod tests {
         let differing = [
             (Address { provider: "verbs;ofi_rxm".to_owned(), ..address() }, "verbs;ofi_rxm"),
             (Address { format: 3, ..address() }, "another kind"),
-            (Address { name: vec![0; 28], ..address() }, "another kind"),
+            (Address { name: vec![0; 28], ..address() }, "(HAN_INTERFACE)"),
             (Address { word_in_message: true, ..address() }, "the word"),
         ];
         for (peer, words) in differing {

@@ -173,7 +173,7 @@ fn judge(info: &Info, config: &Config) -> Verdict {
     if let Some(interface) = &config.interface
         && !interface.holds(&info.domain(), &info.fabric(), info.ip())
     {
-        return Err("is not on the interface that was asked for".to_owned());
+        return Err(format!("is not on {interface}, as HAN_INTERFACE demands"));
     }
     if info.tag_bits() < TAG_BITS {
         return Err(format!("has tags of {} bits, {TAG_BITS} are needed", info.tag_bits()));

@@ -1,5 +1,6 @@
 //! What can be asked of the fabric.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
@@ -23,6 +24,15 @@ pub enum Interface {
     Named(String),
     /// An address of this network.
     Network(IpAddr, u8),
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Network(address, bits) => write!(f, "{address}/{bits}"),
+        }
+    }
 }
 
 impl FromStr for Interface {
@@ -155,6 +165,9 @@ mod tests {
         assert!(six.holds("eth0", "", Some("2001:db8:1::5".parse().unwrap())));
         let name: Interface = "mlx5_0".parse().unwrap();
         assert!(name.holds("mlx5_0", "IB-0xfe80", None));
+        for text in ["10.1.0.0/16", "2001:db8::/32", "mlx5_0"] {
+            assert_eq!(text.parse::<Interface>().unwrap().to_string(), text);
+        }
         for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0.0/x"] {
             assert!(wrong.parse::<Interface>().is_err(), "{wrong:?}");
         }
