@@ -110,8 +110,13 @@ pub fn explain(question: &Question<'_>, inter: &Inter) -> Selection {
     let chunk_why = set(inter.chunk_bytes_of(collective).is_some(), chunk_why);
     let policy_why = set(inter.policy.is_some(), policy_why);
     let mut points = vec![
-        Point::new("algorithm", plan.algorithm.to_string(), why, "inter_algorithm"),
-        Point::new("chunk_bytes", plan.chunk_bytes.to_string(), chunk_why, "inter_chunk_bytes"),
+        Point::new("algorithm", plan.algorithm.to_string(), why, inter.key_for("inter_algorithm", collective)),
+        Point::new(
+            "chunk_bytes",
+            plan.chunk_bytes.to_string(),
+            chunk_why,
+            inter.key_for("inter_chunk_bytes", collective),
+        ),
         Point::new("policy", policy_name(plan.policy), policy_why, "inter_policy"),
     ];
     if let (Some(mbit_s), times @ 2..) = (wire_mbit_s, slowness(wire_mbit_s)) {
@@ -379,6 +384,10 @@ mod tests {
         let other = explain(&question, &inter);
         assert_eq!(other.plan, chosen.plan);
         assert!(other.points[0].because.contains("dissemination is set, but"), "{other:?}");
+        inter.set("inter_allreduce_algorithm", "ring").unwrap();
+        inter.set("inter_reduce_chunk_bytes", "64").unwrap();
+        let changed: Vec<String> = explain(&question, &inter).points.into_iter().map(|point| point.change).collect();
+        assert_eq!(changed, ["inter_allreduce_algorithm", "inter_chunk_bytes", "inter_policy"], "those in force");
     }
 
     #[test]

@@ -216,6 +216,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         false => *inter,
     };
     let nap = node_aware::is_set(over, inter, form);
+    let nap_key = inter.key_for("inter_algorithm", over.collective);
     let inter = &if nap.is_some() { node_aware::without(inter) } else { *inter };
     let is_node_aware = nap == Some(Ok(()));
     let bytes = over.count * over.element_bytes;
@@ -275,8 +276,11 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         "only so are operands combined one after the other, wherever their ranks are"
             .clone_into(&mut algorithm.because);
     }
-    if let (Some(Err(not)), Some(algorithm)) = (nap, selection.points.first_mut()) {
-        algorithm.because = format!("{} ({} is set, but {not})", algorithm.because, Algorithm::Nap);
+    if let (Some(can), Some(algorithm)) = (nap, selection.points.first_mut()) {
+        nap_key.clone_into(&mut algorithm.change);
+        if let Err(not) = can {
+            algorithm.because = format!("{} ({} is set, but {not})", algorithm.because, Algorithm::Nap);
+        }
     }
     let mut points = vec![Point::new("form", form.to_string(), why, "nodes_form")];
     if form == Form::Hierarchical {

@@ -32,9 +32,10 @@ pub(super) fn selection(question: Question<'_>, inter: &Inter) -> Selection {
     let of_pairs = Inter { chunk_bytes, chunks_bytes: Default::default(), ..without(inter) };
     let of_pairs = Inter { algorithm: None, algorithms: Default::default(), ..of_pairs };
     let mut selection = explain(&Question { collective: Collective::Bcast, ranks: 2, ..question }, &of_pairs);
-    if let Some(algorithm) = selection.points.first_mut() {
+    if let [algorithm, chunk_bytes, ..] = selection.points.as_mut_slice() {
         algorithm.value = Algorithm::Nap.to_string();
         "the setting says so".clone_into(&mut algorithm.because);
+        inter.key_for("inter_chunk_bytes", question.collective).clone_into(&mut chunk_bytes.change);
     }
     selection
 }

@@ -112,6 +112,46 @@ impl Inter {
         place(collective).and_then(|place| self.chunks_bytes[place]).or(self.chunk_bytes)
     }
 
+    /// What is set for `collective` of what `key` sets, by its own key or by that of all, as [`set`](Self::set) would take it.
+    pub(super) fn set_for(&self, key: &str, collective: Collective) -> Option<String> {
+        if key.ends_with("_algorithm") {
+            let splits = self.splits && collective == Collective::Allreduce;
+            return if splits {
+                Some(IR_IB.to_owned())
+            } else {
+                self.algorithm_of(collective).map(|set| set.to_string())
+            };
+        }
+        if key.ends_with("_chunk_bytes") {
+            return self.chunk_bytes_of(collective).map(|bytes| bytes.to_string());
+        }
+        self.get(key).filter(|value| value != "auto")
+    }
+
+    /// The key that decides what `key`, of all collectives, sets for `collective`: its own one, if that is set.
+    pub(super) fn key_for(&self, key: &'static str, collective: Collective) -> &'static str {
+        let (place, rest) = (place(collective), key.strip_prefix("inter_"));
+        let is_own = |own: &str| of_collective(own).is_some_and(|(of, what)| (Some(of), Some(what)) == (place, rest));
+        let is_set = |own: &str| self.get(own).is_some_and(|value| value != "auto");
+        KEYS.iter().map(|(own, _)| *own).find(|own| is_own(own) && is_set(own)).unwrap_or(key)
+    }
+
+    /// A key that sets something for `collective` where `measured` says something else, with its value.
+    pub(super) fn contradicts(&self, measured: &Self, collective: Collective) -> Option<(&'static str, String)> {
+        let of: &[Collective] = match collective {
+            Collective::Allreduce if self.splits || measured.splits => {
+                &[collective, Collective::Reduce, Collective::Bcast]
+            }
+            _ => &[collective],
+        };
+        let keys = KEYS.iter().map(|(key, _)| *key).filter(|key| of_collective(key).is_none());
+        keys.flat_map(|key| of.iter().map(move |&of| (key, of))).find_map(|(key, of)| {
+            let value = self.set_for(key, of)?;
+            let differs = measured.set_for(key, of).is_some_and(|measured| measured != value);
+            differs.then(|| (self.key_for(key, of), value))
+        })
+    }
+
     /// Megabits a second that the slowest wire carries, where `told` is what the systems say.
     pub(super) fn wire_mbit_s(&self, told: Option<u64>) -> Option<u64> {
         self.wire_mbit_s.map(|set| set as u64).or(told)
@@ -293,6 +333,25 @@ mod tests {
         assert_eq!(inter.algorithm_of(Collective::Bcast), Some(Algorithm::Tree(Tree::Binomial)));
         assert_eq!(inter.algorithm_of(Collective::Allreduce), Some(Algorithm::Ring));
         assert_eq!([Collective::Reduce, Collective::Bcast].map(|of| inter.chunk_bytes_of(of)), [Some(4096), None]);
+    }
+
+    #[test]
+    fn the_key_in_force_is_the_collective_s_own_if_that_is_set() {
+        let mut inter = Inter::default();
+        let keys =
+            |inter: &Inter| [Collective::Bcast, Collective::Reduce].map(|of| inter.key_for("inter_algorithm", of));
+        assert_eq!(keys(&inter), ["inter_algorithm"; 2]);
+        inter.set("inter_algorithm", "binary").unwrap();
+        assert_eq!(keys(&inter), ["inter_algorithm"; 2]);
+        inter.set("inter_bcast_algorithm", "chain").unwrap();
+        assert_eq!(keys(&inter), ["inter_bcast_algorithm", "inter_algorithm"]);
+        inter.set("inter_bcast_chunk_bytes", "64").unwrap();
+        let chunk_key = |of| inter.key_for("inter_chunk_bytes", of);
+        assert_eq!(
+            [Collective::Bcast, Collective::Barrier].map(chunk_key),
+            ["inter_bcast_chunk_bytes", "inter_chunk_bytes"]
+        );
+        assert_eq!(inter.key_for("leaders", Collective::Bcast), "leaders");
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
+use reduce_kernels::Collective;
+
 use super::form::{self, Choice, OverNodes};
 use super::{Inter, Point};
+use crate::task::Across;
 use crate::tune::{Found, Source, Wanted, under};
 
 /// Chooses for `over` under the settings, and where these leave something open by the tuning file, with the reasons.
@@ -50,7 +53,7 @@ fn find<'a>(
         format!("nothing nearer to {} bytes than {bytes} was measured, and that is too far to tell", wanted.bytes)
     };
     let tuned = found.settings_for(&wanted).ok_or_else(far)?;
-    match set(inter).find(|(key, value)| tuned.get(key).is_some_and(|tuned| tuned != "auto" && tuned != *value)) {
+    match inter.contradicts(&tuned, over.collective) {
         Some((key, value)) => Err(format!("{key}={value} is set, and something else was measured to be best")),
         None => Ok((wanted, found, tuned)),
     }
@@ -66,10 +69,12 @@ fn with(
 ) -> Choice {
     let mut choice = form::explain(over, &inter.with(tuned));
     let how = if found.point.estimated { "estimated" } else { "measured" };
+    // Leaders of an allreduce that is split reduce first: that is what is said of them.
+    let said_of = if choice.shape.across == Across::Split { Collective::Reduce } else { over.collective };
     for point in &mut choice.points {
-        let is_open = inter.get(&point.change).is_some_and(|value| value == "auto");
-        let is_measured = tuned.get(&point.change).is_some_and(|value| value != "auto");
-        if is_open && is_measured && !point.because.contains("is set, but") {
+        let set = |settings: &Inter| settings.set_for(&point.change, said_of);
+        // What was measured may not be possible here.
+        if set(inter).is_none() && set(tuned).is_some_and(|measured| measured == point.value) {
             let one = point.change == "segment_bytes" && found.point.is_one_chunk();
             let chunk = if one { "one chunk was " } else { "" };
             point.because = format!("tuned: {chunk}{how} to be best");
@@ -109,11 +114,6 @@ fn point(value: &str, because: String) -> Point {
     Point::new("tuning", value, because, "HAN_TUNING")
 }
 
-/// What is set of some settings.
-fn set(settings: &Inter) -> impl Iterator<Item = (&'static str, String)> {
-    crate::tune::assignments(settings)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -121,7 +121,6 @@ mod tests {
     use crate::select::form::Form;
     use crate::task::Layout;
     use crate::tune::Tuning;
-    use reduce_kernels::Collective;
 
     const FILE: &str = r#"version = 1
 machine = "m"
@@ -235,6 +234,78 @@ allreduce = [
             let choice = explain(&over, &[]);
             assert!(tuning(&choice).because.contains(why), "{:?}", choice.points);
         }
+    }
+
+    #[test]
+    fn a_setting_contradicts_by_whichever_key() {
+        use Collective::{Allreduce, Bcast};
+        let layout = Layout::new(&[0, 0, 1, 1]);
+        let said = |collective: Collective, measured: &str, set: &[(&str, &str)]| {
+            let name = collective.name();
+            let head = FILE.split_once("bcast = [").unwrap().0;
+            let text = format!("{head}{name} = [\n{{ bytes = 1024, us = 9.5, settings = {{ {measured} }} }},\n]\n");
+            let source = Source { tuning: Tuning::parse(&text).unwrap(), ..source() };
+            let mut inter = Inter::default();
+            set.iter().for_each(|(key, value)| inter.set(key, value).unwrap());
+            let choice = explain(&over(&layout, collective), &inter, Some(&source), None);
+            let tuning = choice.points.last().unwrap();
+            assert_eq!(tuning.what, "tuning");
+            let not_used = tuning.because.split_once(" is set, ").filter(|_| tuning.value == "not used");
+            let algorithm = choice.points.iter().find(|point| point.what == "algorithm").unwrap();
+            let algorithm = format!("{}: {} by {}", algorithm.value, algorithm.because, algorithm.change);
+            (not_used.map(|(set, _)| set.to_owned()), algorithm)
+        };
+        let (of_all, own) = ("inter_algorithm = \"linear\"", "inter_bcast_algorithm = \"linear\"");
+        for measured in [of_all, own] {
+            for key in ["inter_algorithm", "inter_bcast_algorithm"] {
+                let (not_used, algorithm) = said(Bcast, measured, &[(key, "chain")]);
+                assert_eq!(not_used, Some(format!("{key}=chain")), "{measured}");
+                assert_eq!(algorithm, format!("chain: the setting says so by {key}"), "{measured}");
+                let (not_used, algorithm) = said(Bcast, measured, &[(key, "linear")]);
+                assert!(not_used.is_none() && algorithm.contains("linear: the setting says so"), "{algorithm}");
+            }
+            // Of other collectives nothing is said.
+            let (not_used, algorithm) = said(Bcast, measured, &[("inter_reduce_algorithm", "chain")]);
+            assert!(not_used.is_none() && algorithm.starts_with("linear: tuned"), "{algorithm}");
+            // What is in force counts.
+            let both = [("inter_algorithm", "chain"), ("inter_bcast_algorithm", "linear")];
+            assert_eq!(said(Bcast, measured, &both).0, None);
+        }
+        let chunks = said(Bcast, "inter_chunk_bytes = 128", &[("inter_bcast_chunk_bytes", "64")]);
+        assert_eq!(chunks.0.unwrap(), "inter_bcast_chunk_bytes=64");
+        let split = "inter_allreduce_algorithm = \"ir+ib\", inter_algorithm = \"chain\"";
+        for (measured, set, contradicts) in [
+            (split, ("inter_bcast_algorithm", "chain"), false),
+            (split, ("inter_bcast_algorithm", "binary"), true),
+            (split, ("inter_reduce_algorithm", "binary"), true),
+            (split, ("inter_allreduce_algorithm", "ring"), true),
+            ("inter_algorithm = \"ring\"", ("inter_allreduce_algorithm", "ir+ib"), true),
+            ("inter_algorithm = \"ring\"", ("inter_reduce_algorithm", "chain"), false),
+        ] {
+            let (not_used, _) = said(Allreduce, measured, &[set]);
+            assert_eq!(not_used.is_some(), contradicts, "{measured}, {set:?}: {not_used:?}");
+        }
+        assert!(said(Allreduce, split, &[]).1.starts_with("chain: tuned: "));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_said_to_be() {
+        let source = source();
+        let because = |nodes: &[usize], measured: &str, count: usize, what: &str| {
+            let layout = Layout::new(nodes);
+            let text = FILE.replace("segment_bytes = 512", measured).replace("1024", &count.to_string());
+            let source = Source { tuning: Tuning::parse(&text).unwrap(), ..source.clone() };
+            let over = OverNodes { count, ..over(&layout, Collective::Allreduce) };
+            let choice = explain(&over, &Inter::default(), Some(&source), None);
+            choice.points.iter().find(|point| point.what == what).unwrap().because.clone()
+        };
+        let (pairs, alone) = (&[0, 0, 1, 1][..], &[0, 1, 2, 3][..]);
+        assert_eq!(because(pairs, "leaders = 2", 1024, "form"), "tuned: measured to be best");
+        assert_eq!(because(alone, "leaders = 2", 1024, "form"), "no node has two ranks");
+        assert_eq!(because(pairs, "leaders = 2", 1024, "leaders"), "tuned: measured to be best");
+        assert_eq!(because(pairs, "leaders = 3", 1024, "leaders"), "no node has more ranks");
+        let chunks = because(pairs, "segment_bytes = 64", 16 << 20, "segment_bytes");
+        assert!(chunks.contains("at most 16384 chunks"), "{chunks}");
     }
 
     #[test]

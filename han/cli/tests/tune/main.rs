@@ -303,6 +303,9 @@ fn files_are_used_and_said_to_be() {
     assert!(said.contains("tuning is used: measured 5.5 us for 1024 bytes by 2 x 2 ranks"), "{said}");
     let said = explain("nodes_form=hierarchical");
     assert!(said.contains("tuning is not used: nodes_form=hierarchical is set"), "{said}");
+    let said = explain("inter_bcast_algorithm=chain");
+    assert!(said.contains("algorithm is chain: the setting says so (HAN_SET=inter_bcast_algorithm=...)"), "{said}");
+    assert!(said.contains("tuning is not used: inter_bcast_algorithm=chain is set"), "{said}");
     // As one chunk was written before: longer than the vector. Other vectors are not cut into such pieces.
     fs::write(&path, file("{ nodes_form = \"hierarchical\", segment_bytes = 4096 }")).unwrap();
     let near = explain_bytes("4K", "");
