@@ -118,8 +118,7 @@ impl Context {
             meanwhile: OnceCell::new(),
             looked_at_network: Cell::new(None),
         });
-        let mut world = world;
-        if let Some(trace) = inner.noted(trace::start(&mut world, &inner))? {
+        if let Some(trace) = inner.noted(trace::start(&inner))? {
             let _ = inner.trace.set(trace);
         }
         let world = Communicator::new(world, Rc::clone(&inner));
@@ -273,6 +272,11 @@ impl Inner {
             network.link.end(why);
             network.link.spread();
         }
+    }
+
+    /// A carrier of all ranks whose calls are not among those of the world. Collective over them.
+    pub(crate) fn beside_world(&self) -> Result<Carrier> {
+        group::together(self.exchange.borrow_mut().as_mut(), self)
     }
 
     /// What is recorded, if anything is.

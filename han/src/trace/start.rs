@@ -20,9 +20,11 @@ use crate::{Element, Operator};
 /// Bytes of the word that names a job.
 const JOB_BYTES: usize = 8;
 
-/// Starts recording, if that is configured. Collective over the ranks of `world`, all of which have it configured.
-pub(crate) fn start(world: &mut Carrier, context: &Inner) -> Result<Option<Trace>> {
+/// Starts recording, if that is configured. Collective over all ranks, all of which have it configured.
+pub(crate) fn start(context: &Inner) -> Result<Option<Trace>> {
     let Some(path) = &context.config.trace else { return Ok(None) };
+    // The world's calls are the program's: messages tell their numbers.
+    let world = &mut context.beside_world()?;
     let rank = world.rank();
     let own = try_files(path, rank, world.size());
     if let Some(why) = agree(world, context, own.as_ref().err().map(String::as_str))? {

@@ -73,6 +73,14 @@ fn ranks_that_differ_in_it_are_told() {
     drop(folder);
 }
 
+#[test]
+fn messages_count_the_calls_of_the_program_alone() {
+    for options in [&["-n", "2"][..], &["-n", "4", "--nodes", "2"]] {
+        let (_folder, file) = folder();
+        job(options, "unlike", &file).finish().expect(3, &["operation #31 on communicator 0: "]);
+    }
+}
+
 /// The process of `rank` among `processes`.
 fn process(processes: Vec<Pid>, rank: usize) -> Pid {
     let is_rank = |pid: &Pid| {

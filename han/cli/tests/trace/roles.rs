@@ -34,6 +34,7 @@ fn play_a_role() {
         "stream" => stream(),
         "refused" => refused(),
         "late" => late(),
+        "unlike" => unlike(),
         _ => panic!("no such role: {role}"),
     };
     if let Err(e) = played {
@@ -95,6 +96,16 @@ fn refused() -> Result<()> {
     let world = context.world();
     world.bcast(&mut [0_u8; 4], 99).unwrap_err();
     (0..20).try_for_each(|_| world.barrier())?;
+    context.finalize()
+}
+
+/// The 31st call of rank 0 is another one than that of the others.
+fn unlike() -> Result<()> {
+    let context = Context::init()?;
+    let (world, mut vector) = (context.world(), [1_i64; 8]);
+    (0..30).try_for_each(|_| world.allreduce_in_place(&mut vector, Operator::Max))?;
+    let vector = &mut vector[usize::from(world.rank() == 0)..];
+    world.allreduce_in_place(vector, Operator::Max)?;
     context.finalize()
 }
 
