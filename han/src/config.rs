@@ -268,7 +268,7 @@ impl Config {
         let mut all: Vec<(&str, Option<String>)> = Vec::new();
         for text in texts {
             let later = pairs(text);
-            all.retain(|(key, _)| later.iter().all(|(other, _)| key != other));
+            all.retain(|(key, _)| later.iter().all(|(other, _)| !is_same(key, other)));
             all.extend(later);
         }
         let words = all.into_iter().map(|(key, value)| value.map_or(key.to_owned(), |value| format!("{key}={value}")));
@@ -278,15 +278,17 @@ impl Config {
     /// Applies `key=value,...`, as in `HAN_SET` and `--set`.
     ///
     /// # Errors
-    /// A pair without `=`, a key that comes twice, an unknown key or a bad value; the message lists the valid ones.
+    /// A pair without `=`, a key that comes twice, if only by another name, an unknown key or a bad value; the message lists
+    /// the valid ones.
     pub fn set_all(&mut self, text: &str) -> Result<()> {
         let pairs = pairs(text);
         for (place, (key, value)) in pairs.iter().enumerate() {
             let Some(value) = value else {
                 return Err(Error::Config(format!("HAN_SET: {key:?} is not of the form key=value")));
             };
-            if let Some((_, Some(before))) = pairs[..place].iter().find(|(known, _)| known == key) {
-                let why = format!("HAN_SET: {key} is set to {before} and to {value}: leave one out");
+            if let Some((known, Some(before))) = pairs[..place].iter().find(|(known, _)| is_same(known, key)) {
+                let name = if known == key { (*key).to_owned() } else { format!("{known}, or {key},") };
+                let why = format!("HAN_SET: {name} is set to {before} and to {value}: leave one out");
                 return Err(Error::Config(why));
             }
             self.set(key, value).map_err(|e| Error::Config(format!("HAN_SET: {e}")))?;
@@ -369,6 +371,16 @@ impl Config {
     }
 }
 
+/// Whether two keys set the same.
+fn is_same(one: &str, other: &str) -> bool {
+    let plain = |key| match key {
+        "intra_module" => "single_copy",
+        "inter_module" => "inter_policy",
+        own => own,
+    };
+    plain(one) == plain(other)
+}
+
 /// The pairs of `key=value,...`; what is none has no value.
 fn pairs(text: &str) -> Vec<(&str, Option<String>)> {
     let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty()).peekable();
@@ -447,6 +459,8 @@ mod tests {
         let joined = Config::joined(texts);
         assert_eq!(joined, "form=flat,spins=8,odd,methods=cma");
         assert_eq!(Config::joined(["spins=7,spins=8"]), "spins=7,spins=8");
+        let modules = ["inter_module=nbc,single_copy=never", "intra_module=solo,inter_policy=event_driven"];
+        assert_eq!(Config::joined(modules), modules[1]);
     }
 
     #[test]
@@ -537,6 +551,14 @@ mod tests {
             (("HAN_SET", "chunk_bytes=3"), "power of two"),
             (("HAN_SET", "spins=7, leaders=2,spins=8"), "HAN_SET: spins is set to 7 and to 8: leave one out"),
             (("HAN_SET", "methods=cma,cico,method=cma"), "methods is set to cma+cico and to cma: leave one out"),
+            (
+                ("HAN_SET", "inter_module=nbc,inter_policy=event_driven"),
+                "HAN_SET: inter_module, or inter_policy, is set to nbc and to event_driven: leave one out",
+            ),
+            (
+                ("HAN_SET", "single_copy=never,intra_module=solo"),
+                "single_copy, or intra_module, is set to never and to solo: leave one out",
+            ),
         ] {
             let error = read(&[variables]).err().unwrap().to_string();
             assert!(error.contains(expected), "{variables:?}: {error}");
