@@ -25,6 +25,7 @@ pub(super) fn check(out: &Path, resumes: bool) -> Result<()> {
     access(folder, AccessFlags::W_OK)
         .map_err(|e| format!("--out {}: cannot write in {}: {}", out.display(), folder.display(), e.desc()))?;
     let journal = journal(out);
+    replaceable(&journal).map_err(|e| format!("{}: {e}", journal.display()))?;
     // The ranks of one job may be here at once.
     if File::open(&journal).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))) {
         return goes_on(&journal);
@@ -40,11 +41,13 @@ pub(super) fn check(out: &Path, resumes: bool) -> Result<()> {
     known(out).map(|_| ())
 }
 
-/// What the file has, of this machine.
+/// What the file has, of this machine; it may be written.
 fn known(out: &Path) -> Result<Tuning> {
     let own = machine::in_words();
-    if !out.exists() {
-        return Ok(Tuning { machine: own, ..Tuning::default() });
+    let Ok(found) = fs::metadata(out) else { return Ok(Tuning { machine: own, ..Tuning::default() }) };
+    // Whatever root may do, and whoever may replace files in their folder.
+    if found.permissions().readonly() || access(out, AccessFlags::W_OK).is_err() {
+        return Err(format!("{} is read-only: give another --out", out.display()).into());
     }
     let tuning = Source::read(out)?.tuning;
     if tuning.machine != own {
@@ -65,7 +68,10 @@ pub(super) fn write(out: &Path, measured: Measured) -> Result<()> {
     let out = replaceable(out)?;
     let mut next = out.as_os_str().to_owned();
     next.push(".next");
-    let written = fs::write(&next, tuning.to_text()).and_then(|()| fs::rename(&next, out));
+    let permissions = fs::metadata(&out).ok().map(|found| found.permissions());
+    let written = fs::write(&next, tuning.to_text())
+        .and_then(|()| permissions.map_or(Ok(()), |as_before| fs::set_permissions(&next, as_before)))
+        .and_then(|()| fs::rename(&next, out));
     written.map_err(|e| format!("{}: {e}", Path::new(&next).display()).into())
 }
 
@@ -107,7 +113,12 @@ fn date_of(days: i64) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs::Permissions;
     use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
 
     use super::*;
 
@@ -142,6 +153,18 @@ mod tests {
         assert!(link.is_symlink() && Source::read(&out).unwrap().tuning.shapes.len() == 3);
         assert!(check(folder.path(), false).unwrap_err().to_string().ends_with(": it is no regular file"));
         check(&out, false).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        fs::set_permissions(&out, Permissions::from_mode(0o660)).unwrap();
+        write(&link, measured(8)).unwrap();
+        assert_eq!(mode(&out), 0o660, "who else may write stays so");
+        fs::set_permissions(&out, Permissions::from_mode(0o444)).unwrap();
+        for error in [check(&out, false), write(&link, measured(8))].map(|refused| refused.unwrap_err().to_string()) {
+            assert!(error.ends_with(" is read-only: give another --out"), "{error}");
+        }
+        fs::set_permissions(&out, Permissions::from_mode(0o660)).unwrap();
+        mkfifo(&journal(&out), Mode::S_IRWXU).unwrap();
+        assert!(check(&out, true).unwrap_err().to_string().ends_with(".partial: it is no regular file"));
+        fs::remove_file(journal(&out)).unwrap();
         let mut left = open(&journal(&out)).unwrap();
         left.write_all(b"a title\na search\n").unwrap();
         for other in [check(&out, false), check(&out, true), open(&journal(&out)).map(drop)] {
