@@ -79,6 +79,11 @@ fn what_cannot_be_registered_is_refused_with_the_reason() {
 }
 
 #[test]
+fn what_is_more_than_files_may_be_is_an_error_and_no_signal() {
+    ranks(1, "limited", "");
+}
+
+#[test]
 fn a_forked_child_writes_to_its_own_copy() {
     ranks(2, "forked", "");
 }

@@ -246,6 +246,12 @@ pub(crate) fn touch(start: *mut u8, bytes: usize) {
 }
 
 /// An anonymous file of `bytes` zero bytes whose size can never change again.
+/// How long a file of this process may be; the kernel's answer to a longer one would be a signal.
+#[must_use]
+pub fn file_limit() -> u64 {
+    getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft)
+}
+
 pub(super) fn sealed_memfd(name: &str, bytes: u64) -> Result<File> {
     check_file_limit("ftruncate", bytes)?;
     let name = CString::new(name).map_err(|_| Error::system("memfd_create", Errno::EINVAL))?;
@@ -261,7 +267,7 @@ pub(super) fn sealed_memfd(name: &str, bytes: u64) -> Result<File> {
 
 /// An error of `api` if a file may not be `bytes` long: the kernel's answer would be a signal.
 fn check_file_limit(api: &'static str, bytes: u64) -> Result<()> {
-    let most = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    let most = file_limit();
     if bytes <= most {
         return Ok(());
     }

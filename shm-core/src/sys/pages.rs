@@ -147,8 +147,9 @@ impl Mirror {
     /// An empty one.
     ///
     /// # Errors
-    /// The kernel refuses the memfd.
+    /// The kernel refuses the memfd, or the limit on a file's size does.
     pub fn new() -> Result<Self> {
+        check_file_limit("ftruncate", ADDRESSES)?;
         let file = map::sealed_memfd("han-registered", ADDRESSES)?;
         let inode = file.metadata().map_err(|error| Error::io("fstat", &error))?.ino();
         Ok(Self { file, inode, pagemap: File::open("/proc/thread-self/pagemap").ok() })
@@ -408,6 +409,16 @@ fn pointer(address: usize) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(address)
 }
 
+/// An error of `api` if the mirror may not reach to `end`, as it might when it was made: the kernel's answer would be a signal.
+fn check_file_limit(api: &'static str, end: u64) -> Result<()> {
+    if end <= map::file_limit() {
+        return Ok(());
+    }
+    let reason = "registered memory lies in a file as long as the address space, and this process has a limit on a file's \
+                  size: lift it (ulimit -f unlimited)";
+    Err(Error::System { api, reason: reason.to_owned() })
+}
+
 /// Writes `bytes` at `address` to the same offset of `file`.
 ///
 /// # Safety
@@ -415,6 +426,7 @@ fn pointer(address: usize) -> *mut u8 {
 unsafe fn write_all(file: &File, address: usize, bytes: usize) -> Result<()> {
     let (mut at, end) = (address, address + bytes);
     while at < end {
+        check_file_limit("pwrite", end as u64)?;
         // By the kernel's number: the function may be AddressSanitizer's (see `copy_page`).
         let (place, rest, offset) = (pointer(at), end - at, at as libc::off_t);
         // SAFETY: the caller's promise.

@@ -71,6 +71,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "beside-the-engine" => rank.beside_the_engine(),
         "register-churn" => rank.register_churn(),
         "refused" => rank.refused(),
+        "limited" => rank.limited(),
         "forked" => rank.forked(),
         "freed-early" => rank.freed_early(),
         "no-room" => rank.no_room(),

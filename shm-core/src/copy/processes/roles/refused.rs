@@ -3,11 +3,19 @@
 
 use std::path::Path;
 
-use super::{Pages, Rank};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::{Pages, Rank, descriptors, fill, pattern, shared_mappings};
 use crate::error::Error;
 use crate::memory::SharedVec;
 use crate::sys::map::{self, SharedMap};
 use crate::sys::pages::page_bytes;
+
+/// Lets no file of this process be longer than `bytes`, as far as that may be said.
+fn limit_files(bytes: u64) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+    setrlimit(Resource::RLIMIT_FSIZE, bytes.min(hard), hard).unwrap();
+}
 
 impl Rank {
     pub(super) fn refused(&mut self) {
@@ -60,25 +68,51 @@ impl Rank {
         assert!(error.contains("was freed before it was unregistered"), "{error}");
         // Where a large block is, a small one asks for no region as large as that.
         let large = self.job.allocate(192 << 20, false).unwrap();
-        let address_space = nix::sys::resource::Resource::RLIMIT_AS;
-        let (soft, hard) = nix::sys::resource::getrlimit(address_space).unwrap();
+        let address_space = Resource::RLIMIT_AS;
+        let (soft, hard) = getrlimit(address_space).unwrap();
         let mapped = std::fs::read_to_string("/proc/self/statm").unwrap();
         let mapped: u64 = mapped.split(' ').next().unwrap().parse().unwrap();
-        nix::sys::resource::setrlimit(address_space, mapped * page as u64 + (64 << 20), hard).unwrap();
+        setrlimit(address_space, mapped * page as u64 + (64 << 20), hard).unwrap();
         let small = self.job.allocate(100, false).unwrap();
-        nix::sys::resource::setrlimit(address_space, soft, hard).unwrap();
+        setrlimit(address_space, soft, hard).unwrap();
         drop((large, small));
-        let limited = Pages::new(1);
-        let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_FSIZE).unwrap();
-        nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_FSIZE, 4096, hard).unwrap();
-        // The file exists already.
-        self.register(limited.start, 10).unwrap();
-        self.unregister(limited.start).unwrap();
+    }
+
+    /// A longer file would be a signal that ends the process.
+    pub(super) fn limited(&mut self) {
+        let page = page_bytes();
+        let mut pages = Pages::new(1000);
+        let last = 999 * page;
+        fill(&mut pages.slice()[last..]);
+        let is_whole = |pages: &mut Pages| {
+            let (untouched, filled) = pages.slice().split_at(last);
+            untouched.iter().all(|&byte| byte == 0) && filled.iter().enumerate().all(|(i, &byte)| byte == pattern(i))
+        };
+        limit_files(16 << 20);
+        let error = self.register(pages.start, pages.bytes).unwrap_err().to_string();
+        assert!(error.contains("ftruncate failed") && error.contains("ulimit -f unlimited"), "{error}");
+        limit_files(u64::MAX);
+        let first = Pages::new(1);
+        self.register(first.start, 10).unwrap();
+        limit_files(4096);
+        // The file is there, and nothing has to be written to it.
+        let untouched = Pages::new(1);
+        self.register(untouched.start, 10).unwrap();
+        let before = (shared_mappings(), descriptors());
+        let error = self.register(pages.start, pages.bytes).unwrap_err().to_string();
+        assert!(error.contains("pwrite failed") && error.contains("ulimit -f unlimited"), "{error}");
+        assert!(is_whole(&mut pages));
+        assert_eq!((shared_mappings(), descriptors()), before, "all is as it was");
         let error = self.job.allocate(8 << 20, false).unwrap_err().to_string();
         assert!(error.contains("no memory for") && error.contains("ulimit -f"), "{error}");
-        // A longer file in /dev/shm would be a signal that ends the process.
-        let path = map::prefix() + "refused-" + &std::process::id().to_string();
+        let path = map::prefix() + "limited-" + &std::process::id().to_string();
         let error = SharedMap::named(&Path::new(map::DEV_SHM).join(path), 8192).unwrap_err().to_string();
         assert!(error.contains("ulimit -f"), "{error}");
+        limit_files(u64::MAX);
+        self.register(pages.start, pages.bytes).unwrap();
+        for start in [first.start, untouched.start, pages.start] {
+            self.unregister(start).unwrap();
+        }
+        assert!(is_whole(&mut pages));
     }
 }
