@@ -84,6 +84,11 @@ fn what_is_more_than_files_may_be_is_an_error_and_no_signal() {
 }
 
 #[test]
+fn a_rank_whose_program_has_closed_all_descriptors_ends_well() {
+    ranks(2, "files-closed", "backing=dev_shm");
+}
+
+#[test]
 fn a_forked_child_writes_to_its_own_copy() {
     ranks(2, "forked", "");
 }

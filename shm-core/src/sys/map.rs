@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, FcntlArg, Flock, FlockArg, OFlag, SealFlag, fallocate, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, OFlag, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
@@ -31,17 +31,11 @@ pub fn spare_descriptor() -> Option<File> {
 #[derive(Debug)]
 pub struct SharedMap {
     map: MmapRaw,
-    /// Open as long as others may attach or look through it.
-    file: Option<Open>,
+    /// Open as long as others may attach or look through it; the maker of a named object holds a lock on it, by which others
+    /// see that it lives.
+    file: Option<File>,
     /// The object's name, as long as it has one; removed with the mapping at the latest.
     name: Option<PathBuf>,
-}
-
-/// An open object; the maker of a named one holds a lock, by which others see that it lives.
-#[derive(Debug)]
-enum Open {
-    Plain(File),
-    Locked(Flock<File>),
 }
 
 impl SharedMap {
@@ -72,13 +66,14 @@ impl SharedMap {
             let _ = fs::remove_file(path);
             error
         };
-        let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| remove(Error::system("flock", e)))?;
+        // The lock goes with the descriptor, also where the program has closed that itself.
+        file.lock().map_err(|e| remove(Error::io("flock", &e)))?;
         // A sweep may have taken the file for a left-over before it was locked.
-        if fs::metadata(path).map(|m| m.ino()).ok() != lock.metadata().map(|m| m.ino()).ok() {
+        if fs::metadata(path).map(|m| m.ino()).ok() != file.metadata().map(|m| m.ino()).ok() {
             return Err(Error::System { api: "flock", reason: format!("{} was removed meanwhile", path.display()) });
         }
         let length = i64::try_from(bytes).unwrap_or(i64::MAX);
-        fallocate(&*lock, FallocateFlags::empty(), 0, length).map_err(|e| {
+        fallocate(&file, FallocateFlags::empty(), 0, length).map_err(|e| {
             remove(match e {
                 Errno::ENOSPC | Errno::EDQUOT | Errno::ENOMEM => {
                     let reason = format!(
@@ -90,9 +85,9 @@ impl SharedMap {
                 _ => Error::system("fallocate in /dev/shm", e),
             })
         })?;
-        let mapped = MmapOptions::new().map_raw(&*lock);
+        let mapped = MmapOptions::new().map_raw(&file);
         let map = mapped.map_err(|e| remove(Error::of_memory("mmap", bytes as u64, &e)))?;
-        Ok(Self { map, file: Some(Open::Locked(lock)), name: Some(path.to_owned()) })
+        Ok(Self { map, file: Some(file), name: Some(path.to_owned()) })
     }
 
     /// Maps the object that another process holds open as `fd`, or a named one.
@@ -149,7 +144,7 @@ impl SharedMap {
 
     fn map(file: File, bytes: u64) -> Result<Self> {
         let map = MmapOptions::new().map_raw(&file).map_err(|e| Error::of_memory("mmap", bytes, &e))?;
-        Ok(Self { map, file: Some(Open::Plain(file)), name: None })
+        Ok(Self { map, file: Some(file), name: None })
     }
 
     /// First byte; page-aligned.
@@ -174,21 +169,13 @@ impl SharedMap {
     /// The object's number among its like, and so its identity while it lives.
     #[must_use]
     pub fn inode(&self) -> Option<u64> {
-        self.file().and_then(|file| file.metadata().ok()).map(|seen| seen.ino())
+        self.file.as_ref().and_then(|file| file.metadata().ok()).map(|seen| seen.ino())
     }
 
     /// The descriptor, while it is open.
     #[must_use]
     pub fn fd(&self) -> Option<u32> {
-        self.file().and_then(|file| u32::try_from(file.as_raw_fd()).ok())
-    }
-
-    fn file(&self) -> Option<&File> {
-        match &self.file {
-            Some(Open::Plain(file)) => Some(file),
-            Some(Open::Locked(file)) => Some(file),
-            None => None,
-        }
+        self.file.as_ref().and_then(|file| u32::try_from(file.as_raw_fd()).ok())
     }
 
     /// Asks for huge pages, where the system permits them for shared memory.
@@ -202,7 +189,7 @@ impl SharedMap {
     /// # Errors
     /// The descriptor was closed, or this kernel cannot.
     pub fn discard(&self, offset: usize, bytes: usize) -> Result<()> {
-        let file = self.file().ok_or(Error::system("fallocate", Errno::EBADF))?;
+        let file = self.file.as_ref().ok_or(Error::system("fallocate", Errno::EBADF))?;
         let (offset, bytes) = (i64::try_from(offset), i64::try_from(bytes));
         let (Ok(offset), Ok(bytes)) = (offset, bytes) else { return Err(Error::system("fallocate", Errno::EINVAL)) };
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -213,7 +200,7 @@ impl SharedMap {
     /// thread's number also serves where the main thread has ended.
     #[must_use]
     pub fn path_for_peers(&self) -> PathBuf {
-        let fd = self.file().map_or(-1, AsRawFd::as_raw_fd);
+        let fd = self.file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         PathBuf::from(format!("/proc/{}/fd/{fd}", gettid()))
     }
 
@@ -246,12 +233,6 @@ pub(crate) fn touch(start: *mut u8, bytes: usize) {
 }
 
 /// An anonymous file of `bytes` zero bytes whose size can never change again.
-/// How long a file of this process may be; the kernel's answer to a longer one would be a signal.
-#[must_use]
-pub fn file_limit() -> u64 {
-    getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft)
-}
-
 pub(super) fn sealed_memfd(name: &str, bytes: u64) -> Result<File> {
     check_file_limit("ftruncate", bytes)?;
     let name = CString::new(name).map_err(|_| Error::system("memfd_create", Errno::EINVAL))?;
@@ -263,6 +244,12 @@ pub(super) fn sealed_memfd(name: &str, bytes: u64) -> Result<File> {
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|e| Error::system("fcntl(F_ADD_SEALS)", e))?;
     Ok(file)
+}
+
+/// How long a file of this process may be; the kernel's answer to a longer one would be a signal.
+#[must_use]
+pub fn file_limit() -> u64 {
+    getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft)
 }
 
 /// An error of `api` if a file may not be `bytes` long: the kernel's answer would be a signal.
@@ -297,7 +284,7 @@ pub fn sweep() {
         let Ok(file) = options.open(entry.path()) else { continue };
         let own = file.metadata().is_ok_and(|seen| seen.is_file() && seen.uid() == geteuid().as_raw());
         // The lock is held until the name is gone, so that nobody takes the file for a living one.
-        if own && let Ok(_lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        if own && file.try_lock().is_ok() {
             let _ = fs::remove_file(entry.path());
         }
     }

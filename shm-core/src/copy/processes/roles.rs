@@ -72,6 +72,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "register-churn" => rank.register_churn(),
         "refused" => rank.refused(),
         "limited" => rank.limited(),
+        "files-closed" => rank.files_closed(),
         "forked" => rank.forked(),
         "freed-early" => rank.freed_early(),
         "no-room" => rank.no_room(),
