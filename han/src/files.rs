@@ -1,8 +1,10 @@
-//! Files that users name: they may be links, devices, and anything else.
+//! Files that users name: they may be links, devices, and anything else, and longer than they may be.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+
+use shm_core::sys::map::file_limit;
 
 /// More than this is no text that anybody has written; a device may have no end.
 const LONGEST_TEXT: u64 = 64 << 20;
@@ -22,6 +24,37 @@ pub fn replaceable(path: &Path) -> io::Result<PathBuf> {
         path.set_file_name(target);
     }
     Ok(path)
+}
+
+/// A file that is written anew. Where the system limits a file's size, more is an error, as on a full disk: the signal that it
+/// otherwise is ends the process.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    file: File,
+    bytes: u64,
+}
+
+impl NewFile {
+    /// Makes it, or empties the one that is there.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::create(path)?, bytes: 0 })
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes + bytes.len() as u64 > file_limit() {
+            let reason = "it is longer than the limit on a file's size: raise it (ulimit -f)";
+            return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
+        }
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// The text in the file at `path`.

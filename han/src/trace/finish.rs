@@ -18,7 +18,7 @@ use super::{Trace, beside, part_of, replace};
 use crate::carrier::Carrier;
 use crate::context::Inner;
 use crate::error::Result;
-use crate::files::replaceable;
+use crate::files::{NewFile, replaceable};
 
 /// Bytes that are broadcast at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -139,7 +139,7 @@ impl Trace {
 
     fn write_whole(&self, path: &Path, parts: &[Source]) -> io::Result<()> {
         let Card { job, size, .. } = &self.card;
-        let mut out = io::BufWriter::new(fs::File::create(path)?);
+        let mut out = io::BufWriter::new(NewFile::create(path)?);
         out.write_all(part::head(job, *size, true).as_bytes())?;
         for (rank, source) in parts.iter().enumerate() {
             let comma = if rank == 0 { "" } else { ",\n" };

@@ -31,7 +31,7 @@ use part::Card;
 use span::{Ending, Span};
 use store::Store;
 
-use crate::files::replaceable;
+use crate::files::{NewFile, replaceable};
 
 /// Shortest time from one writing to the next.
 const WRITE_EVERY_NS: u64 = 1_000_000_000;
@@ -170,6 +170,6 @@ fn replace(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
 }
 
 fn write_all(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
-    let mut file = fs::File::create(path)?;
+    let mut file = NewFile::create(path)?;
     pieces.iter().try_for_each(|piece| io::Write::write_all(&mut file, piece))
 }

@@ -11,7 +11,7 @@ use nix::unistd::{Pid, mkfifo};
 use serde_json::json;
 
 use crate::harness::{Job, eventually};
-use crate::roles::{job, program};
+use crate::roles::{LIMIT, job, program};
 use crate::testbed::Testbed;
 use crate::traced::{Traced, folder, han_trace, names};
 
@@ -27,6 +27,22 @@ fn a_file_that_cannot_be_written_ends_the_start() {
     job(&["-n", "1"], "few", folder.path()).finish().expect(3, &["cannot write", "directory"]);
     assert_eq!(names(&folder), [""; 0]);
     assert!(!folder.path().with_extension("rank-0").exists());
+}
+
+#[test]
+fn a_file_that_would_be_too_long_is_an_error_at_the_end() {
+    let (folder, file) = folder();
+    let job = || job(&["-n", "2"], "limited", &file);
+    job().finish().expect(0, &[]);
+    let bytes = fs::metadata(&file).unwrap().len();
+    // Too little for the ranks' own files, then for that of all ranks only.
+    for (limit, name) in [(1000, "trace.json.rank-0"), (bytes / 4 * 3, "trace.json")] {
+        let done = job().env(LIMIT, &limit.to_string()).finish();
+        let why = format!("HAN_TRACE: rank 0 cannot write {}: it is longer", folder.path().join(name).display());
+        done.expect(3, &["report of rank 0", &why, "(ulimit -f)"]);
+        assert_eq!(names(&folder), ["trace.json", "trace.json.rank-0", "trace.json.rank-1"]);
+        Traced::read(&folder.path().join("trace.json.rank-1"));
+    }
 }
 
 #[test]

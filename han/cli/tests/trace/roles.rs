@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::{fs, process, thread};
 
 use han::{Context, Operator, Result, wait_all};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::harness::{Job, eventually};
 
@@ -32,6 +33,7 @@ fn play_a_role() {
         "few" => few(),
         "tasks" => tasks(),
         "stream" => stream(),
+        "limited" => limited(),
         "refused" => refused(),
         "late" => late(),
         "unlike" => unlike(),
@@ -64,6 +66,21 @@ fn few() -> Result<()> {
     let mut sum = [1_u32];
     part.reduce_in_place(&mut sum, Operator::Sum, 0)?;
     println!("done");
+    context.finalize()
+}
+
+/// The bytes that files may have, for the role of that name.
+pub(crate) const LIMIT: &str = "HAN_TEST_LIMIT";
+
+/// Some calls, once files are limited.
+fn limited() -> Result<()> {
+    let context = Context::init()?;
+    let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+    let limit = env::var(LIMIT).map_or(hard, |bytes| bytes.parse().unwrap());
+    setrlimit(Resource::RLIMIT_FSIZE, limit, hard).unwrap();
+    for _ in 0..20 {
+        context.world().barrier()?;
+    }
     context.finalize()
 }
 
