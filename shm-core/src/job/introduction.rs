@@ -96,12 +96,18 @@ pub(super) fn agree(peers: &[Introduction], numbers: &[usize]) -> Result<()> {
     Ok(())
 }
 
+const PROC_IS_MISSING: &str = "; /proc must be mounted, with all that it has (without subset=pid)";
+
 /// What tells this machine, as this process sees it, from others: ranks where it differs cannot share memory.
 ///
 /// # Errors
-/// `/proc` does not tell: this process may have no descriptor left.
+/// `/proc` does not tell: it is not mounted whole, or this process may have no descriptor left.
 pub fn node_identity() -> Result<String> {
-    let failed = |path: &str, error: &io::Error| Error::System { api: "open", reason: format!("{path}: {error}") };
+    let failed = |path: &str, error: &io::Error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        let advice = if is_missing { PROC_IS_MISSING } else { "" };
+        Error::System { api: "open", reason: format!("{path}: {error}{advice}") }
+    };
     let [boot, pids] = ["/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"];
     let boot = fs::read_to_string(boot).map_err(|error| failed(boot, &error))?;
     let pids = fs::read_link(pids).map_err(|error| failed(pids, &error))?;

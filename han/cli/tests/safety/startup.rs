@@ -71,6 +71,13 @@ fn nothing_takes_the_places_of_standard_streams_that_are_closed() {
 }
 
 #[test]
+fn what_is_missing_of_proc_is_named() {
+    let Some(mut command) = unshared(&["-m"], "mount -t tmpfs tmpfs /proc/sys && exec \"$0\" \"$@\"") else { return };
+    command.args(["run", "-n", "2", "--grace", "120", "--"]).args(roles::program()).env("HAN_TEST_ROLE", "hello");
+    refused(Job::of(command), &["/proc/sys/kernel/random/boot_id: No such file", "; /proc must be mounted, with all"]);
+}
+
+#[test]
 fn a_backing_for_threads_is_refused_between_processes() {
     refused(roles::job(2, "hello").env("HAN_SET", "backing=heap"), &["backing=heap: expected auto, memfd or dev_shm"]);
 }
