@@ -19,6 +19,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
 use shm_core::sys::process::reap_child;
 
+use super::say;
+
 /// How long processes that have received `SIGKILL` may take to end; only ones that the kernel holds in
 /// an uninterruptible call take longer.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -39,6 +41,20 @@ pub(super) struct Ended {
     pub(super) killed: usize,
     /// Those that did not end in time.
     pub(super) left: Vec<Pid>,
+}
+
+impl Ended {
+    /// Says which processes are left, if some are.
+    pub(super) fn tell(&self) {
+        if !self.left.is_empty() {
+            say(&format!("these processes do not end: {}", list(&self.left)));
+        }
+    }
+}
+
+/// `4711, 4712`.
+fn list(pids: &[Pid]) -> String {
+    pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Kills and reaps all descendants except `spared` ones and theirs.
@@ -157,6 +173,11 @@ mod tests {
         assert_eq!(parent_and_start(&format!("12 (a) R 1 (b) S {rest}")), Some((Pid::from_raw(7), 5213)));
         assert_eq!(parent_and_start(&format!("12 (sleep) S {rest}")), Some((Pid::from_raw(7), 5213)));
         assert_eq!(parent_and_start("12 (sleep"), None);
+    }
+
+    #[test]
+    fn processes_that_are_left_are_told_by_their_numbers() {
+        assert_eq!(list(&[4711, 4712].map(Pid::from_raw)), "4711, 4712");
     }
 
     #[test]

@@ -30,10 +30,7 @@ pub(super) fn main(args: &Args) -> io::Result<ExitCode> {
     let status = watch(&mut supervisor, &mut signals)?;
     // One that ended by itself has left nothing: what else has come to us since then is the strangers'.
     if let Some(signal) = status.signal() {
-        let left = descendants::end_all(&strangers)?.left;
-        if !left.is_empty() {
-            say(&format!("these processes do not end: {left:?}"));
-        }
+        descendants::end_all(&strangers)?.tell();
         let (pid, signal_name) = (supervisor.id(), signals::describe(signal));
         say(&format!("the supervisor (pid {pid}) was killed by signal {signal_name}; the job has been ended"));
     }

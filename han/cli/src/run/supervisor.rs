@@ -334,9 +334,7 @@ impl Supervisor {
 /// How many processes had to be killed.
 fn end_descendants() -> io::Result<usize> {
     let ended = descendants::end_all(&HashSet::new())?;
-    if !ended.left.is_empty() {
-        say(&format!("these processes do not end: {:?}", ended.left));
-    }
+    ended.tell();
     Ok(ended.killed)
 }
 
