@@ -29,6 +29,7 @@ use crate::sys::pidfd::{Lives, PidFd};
 use crate::sys::{clock, futex, map, process};
 use crate::topo::{Hierarchy, Level, Locality};
 pub(crate) use ending::AtWork;
+use ending::dead_behind;
 use introduction::{Introduction, agree};
 pub(crate) use load::Load;
 use load::placement;
@@ -98,14 +99,19 @@ impl Job {
         if rank == 0 {
             map::sweep();
         }
-        let shape = Shape { name: "han-job", ranks: size, members: 0, cell_bytes: 0, bytes, least_bytes: bytes };
-        let segment = Segment::together(exchange, &shape, &backings(&settings))?;
-        let flags = segment.place(size_of::<Header>());
-        let status: Vec<_> = (0..size).map(|r| segment.place(status_at + r * size_of::<RankStatus>())).collect();
         let pids: Vec<u32> = peers.iter().map(|p| p.pid).collect();
         // Threads share one life; a process that has its own is watched.
         let watched = |pid: u32| (pid != std::process::id()).then(|| PidFd::open(pid));
         let lives: Result<Vec<_>> = pids.iter().map(|&pid| watched(pid).transpose()).collect();
+        let lives = lives.map(Lives::new);
+        let shape = Shape { name: "han-job", ranks: size, members: 0, cell_bytes: 0, bytes, least_bytes: bytes };
+        let segment = Segment::together(exchange, &shape, &backings(&settings)).map_err(|error| {
+            let ended = || lives.as_ref().ok()?.ended().first().copied();
+            let died = |rank: usize| Reason::died(numbers[rank], pids[rank]).into_error(Some("the start of the job"));
+            dead_behind(&error, ended).map_or(error, died)
+        })?;
+        let flags = segment.place(size_of::<Header>());
+        let status: Vec<_> = (0..size).map(|r| segment.place(status_at + r * size_of::<RankStatus>())).collect();
         let offers: Vec<_> = peers.iter().map(|p| (p.pid, &p.offered)).collect();
         let reached = probe::try_neighbours(rank, &offers, settings.methods);
         // The verdicts come from all, so all fail or none does; and nobody judges a peer before it runs.
@@ -121,7 +127,7 @@ impl Job {
         let tables: Vec<_> = (0..size).map(|r| segment.place(tables_at + r * size_of::<RegionTable>())).collect();
         // Decides forms, so all ranks take the same.
         let last_cache_bytes = settings.last_cache_bytes.unwrap_or(peers[0].last_cache_bytes);
-        let lives = Rc::new(Lives::new(lives?));
+        let lives = Rc::new(lives?);
         let has_regions = segment.backing() != Backing::Heap;
         let job = Self {
             reach: Reach::new(rank, &pids, Rc::clone(&lives), &tables, methods, has_regions),

@@ -145,7 +145,7 @@ impl Ring {
         let shape = Shape { name: "han-comm", ranks: size, members, cell_bytes, bytes, least_bytes };
         let segment = Segment::together(exchange, &shape, &[job.backing()]);
         are_members?;
-        let mut segment = segment?;
+        let mut segment = segment.map_err(|error| job.or_death(error))?;
         let hierarchy = job.hierarchy().of_ranks(&world);
         let mut peers: Vec<usize> = (0..size).filter(|&peer| peer != rank).collect();
         // Of those that are equally near each rank begins behind itself: ranks that run at the same time do not all read the same one.

@@ -89,6 +89,11 @@ fn a_rank_whose_program_has_closed_all_descriptors_ends_well() {
 }
 
 #[test]
+fn a_maker_of_memory_that_dies_before_the_others_map_it_is_named() {
+    ranks(3, "perished", "backing=memfd");
+}
+
+#[test]
 fn a_forked_child_writes_to_its_own_copy() {
     ranks(2, "forked", "");
 }

@@ -10,8 +10,8 @@ use crate::sys::{affinity, clock};
 
 /// How often one does that does not wait: in a ring's length of operations it would notice by itself.
 const GLANCE_EVERY_NS: u64 = 200_000_000;
-/// How long a process whose memory has gone may take to end: its other threads too, on a machine that is busy.
-const PERISHED_WITHIN_NS: u64 = 3_000_000_000;
+/// How long a process whose memory or files have gone may take to end: its other threads too, on a machine that is busy.
+const PERISHED_WITHIN_NS: u64 = 1_000_000_000;
 /// How long a rank that works on a peer's memory may take to its next look at the job.
 const REACHING_WITHIN_NS: u64 = 1_000_000_000;
 /// How long a rank may take to write down why it ends the job.
@@ -114,18 +114,15 @@ impl Job {
     /// True if `rank` ends within a moment, or the job has: the memory of a process goes before its end can
     /// be seen.
     fn perishes(&self, rank: usize) -> bool {
-        let patience = clock::now_ns() + PERISHED_WITHIN_NS;
-        loop {
-            // Before the look: a machine that stood still meanwhile has let nobody end either.
-            let is_last = clock::now_ns() > patience;
-            if self.flags().abort.is_taken() || self.lives.has_ended(rank) {
-                return true;
-            }
-            if is_last {
-                return false;
-            }
-            affinity::yield_now();
-        }
+        within_a_moment(|| (self.flags().abort.is_taken() || self.lives.has_ended(rank)).then_some(())).is_some()
+    }
+
+    /// The error of ranks that could not make a communicator together, or the death that it comes of.
+    #[cold]
+    pub(crate) fn or_death(&self, error: Error) -> Error {
+        let ended = || self.lives.ended().into_iter().find(|&rank| !self.has_finalized(rank));
+        let Some(rank) = dead_behind(&error, ended) else { return error };
+        self.end(&Reason::died(self.numbers[rank], self.pids[rank]), Some("the making of a communicator"))
     }
 
     /// Ends the job on every rank because this rank wants it.
@@ -183,6 +180,26 @@ impl Job {
             return Err(self.end(&Reason::died(self.numbers[rank], self.pids[rank]), Some(operation)));
         }
         Ok(())
+    }
+}
+
+/// The rank whose death may be why ranks have no memory together, if one of those that `ended` tells ends within a moment: what it
+/// had made goes before its end can be seen.
+pub(super) fn dead_behind(error: &Error, ended: impl FnMut() -> Option<usize>) -> Option<usize> {
+    if matches!(error, Error::Startup(_)) { within_a_moment(ended) } else { None }
+}
+
+/// What is found within the time that a process may take to end.
+fn within_a_moment<R>(mut look: impl FnMut() -> Option<R>) -> Option<R> {
+    let patience = clock::now_ns() + PERISHED_WITHIN_NS;
+    loop {
+        // Before the look: a machine that stood still meanwhile has let nobody end either.
+        let is_last = clock::now_ns() > patience;
+        let found = look();
+        if is_last || found.is_some() {
+            return found;
+        }
+        affinity::yield_now();
     }
 }
 

@@ -69,23 +69,41 @@ unsafe impl Exchange for Files {
         self.size
     }
     fn allgather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
-        let name = |rank: usize| self.directory.join(format!("{}-{rank}", self.round));
-        let draft = self.directory.join(format!("draft-{}", self.rank));
-        fs::write(&draft, bytes)?;
-        fs::rename(&draft, name(self.rank))?;
-        let give_up = Instant::now() + PATIENCE;
-        let wait = |rank: usize| {
-            loop {
-                match fs::read(name(rank)) {
-                    Ok(bytes) => return Ok(bytes),
-                    Err(error) if Instant::now() > give_up => return Err(error.into()),
-                    Err(_) => thread::sleep(Duration::from_micros(200)),
-                }
-            }
-        };
-        let all = (0..self.size).map(wait).collect();
+        self.tell(bytes)?;
+        let all = (0..self.size).map(|rank| self.hear(rank)).collect();
         self.round += 1;
         all
+    }
+}
+
+impl Files {
+    fn name(&self, rank: usize) -> PathBuf {
+        self.directory.join(format!("{}-{rank}", self.round))
+    }
+
+    /// This rank's words of this round.
+    pub(super) fn tell(&self, bytes: &[u8]) -> Result<(), ExchangeError> {
+        let draft = self.directory.join(format!("draft-{}", self.rank));
+        fs::write(&draft, bytes)?;
+        fs::rename(&draft, self.name(self.rank))?;
+        Ok(())
+    }
+
+    /// Those of `rank`, once they are there.
+    pub(super) fn hear(&self, rank: usize) -> Result<Vec<u8>, ExchangeError> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            match fs::read(self.name(rank)) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if Instant::now() > give_up => return Err(error.into()),
+                Err(_) => thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+
+    /// Exchanges that are over.
+    pub(super) fn round(&self) -> usize {
+        self.round
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod forked;
 mod methods;
+mod perished;
 mod reached;
 mod refused;
 mod registered;
@@ -32,6 +33,9 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
     for pair in set.split(' ').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap();
         settings.set(key, value).unwrap();
+    }
+    if role == "perished" {
+        return perished::play(exchange, settings);
     }
     if role == "guarded" {
         methods::drop_to_nobody();
