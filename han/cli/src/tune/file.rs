@@ -1,6 +1,7 @@
 //! The files of `han tune`: the tuning file, and what an interrupted search has left.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -68,9 +69,14 @@ pub(super) fn write(out: &Path, measured: Measured) -> Result<()> {
     let out = replaceable(out)?;
     let mut next = out.as_os_str().to_owned();
     next.push(".next");
-    let permissions = fs::metadata(&out).ok().map(|found| found.permissions());
+    let before = fs::metadata(&out).ok();
+    let as_before = |found: Metadata| {
+        // Who may not give it to its owner leaves it readable, as any new file is.
+        let is_given = chown(&next, Some(found.uid()), Some(found.gid())).is_ok();
+        if is_given { fs::set_permissions(&next, found.permissions()) } else { Ok(()) }
+    };
     let written = fs::write(&next, tuning.to_text())
-        .and_then(|()| permissions.map_or(Ok(()), |as_before| fs::set_permissions(&next, as_before)))
+        .and_then(|()| before.map_or(Ok(()), as_before))
         .and_then(|()| fs::rename(&next, out));
     written.map_err(|e| format!("{}: {e}", Path::new(&next).display()).into())
 }
