@@ -144,7 +144,7 @@ impl Core {
     }
 
     pub(super) fn forget(&mut self, communicator: u16) {
-        self.turns.retain(|turn| turn.communicator != communicator || turn.under_way > 0);
+        self.turns.retain(|turn| turn.communicator != communicator || turn.under_way > 0 || !turn.queue.is_empty());
     }
 
     /// A place for an operation.
@@ -241,8 +241,6 @@ impl Core {
         std::mem::swap(&mut self.completed, &mut completed);
         self.completed.append(&mut completed);
         outcome?;
-        // Peers may wait for what is to be said, and this rank may not look again soon.
-        self.exchange_notes(transport)?;
         // What needs attention again afterwards comes behind those that are here now.
         for _ in 0..self.attention.len() {
             let place = self.attention.remove(0);
@@ -258,6 +256,8 @@ impl Core {
                 self.after(place, transport)?;
             }
         }
+        // Peers may wait for what is to be said, and this rank may not look again soon.
+        self.exchange_notes(transport)?;
         Ok(moved)
     }
 
@@ -322,8 +322,10 @@ impl Core {
         self.turns[turn].under_way -= 1;
         if let Some(watcher) = self.watcher.as_mut().filter(|_| self.bounds_leads) {
             let (communicator, lead) = (operation.key.communicator, &mut self.turns[turn].lead);
+            operation.senders().for_each(|rank| lead.receive(rank));
+            // One note of all, whatever their number.
             for rank in operation.senders() {
-                if let Some(count) = lead.receive(rank) {
+                if let Some(count) = lead.news_for(rank) {
                     watcher.mail.write(rank, &Note::Received { communicator, count }, transport);
                 }
             }

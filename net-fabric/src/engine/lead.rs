@@ -28,12 +28,14 @@ impl Peer {
     }
 }
 
+use std::collections::BTreeMap;
+
 /// The messages of a communicator: those to others of operations that have begun on this rank, and those from others of
 /// operations that have completed.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
-    /// By rank of the world, as far as there were any.
-    peers: Vec<Peer>,
+    /// By rank of the world: those that there were any with.
+    peers: BTreeMap<usize, Peer>,
     /// How many of them are far behind.
     far_behind: usize,
 }
@@ -47,7 +49,7 @@ impl Lead {
 
     /// Ranks that are too many messages behind.
     pub(super) fn far_behind(&self) -> impl Iterator<Item = usize> {
-        (0..).zip(&self.peers).filter(|(_, peer)| peer.is_far_behind()).map(|(rank, _)| rank)
+        self.peers.iter().filter(|(_, peer)| peer.is_far_behind()).map(|(&rank, _)| rank)
     }
 
     /// A message is going to be sent to this rank.
@@ -59,11 +61,17 @@ impl Lead {
         self.far_behind += usize::from(!was_far && peer.is_far_behind());
     }
 
-    /// A message of this rank's was received. Returns how many were, if it is time to tell it.
+    /// A message of this rank's was received.
     #[inline]
-    pub(super) fn receive(&mut self, rank: usize) -> Option<u32> {
+    pub(super) fn receive(&mut self, rank: usize) {
         let peer = self.peer(rank);
         peer.received = peer.received.wrapping_add(1);
+    }
+
+    /// How many messages of this rank's were received, if it is time to tell it.
+    #[inline]
+    pub(super) fn news_for(&mut self, rank: usize) -> Option<u32> {
+        let peer = self.peer(rank);
         if peer.received.wrapping_sub(peer.told) < TOLD_EVERY {
             return None;
         }
@@ -84,10 +92,7 @@ impl Lead {
     }
 
     fn peer(&mut self, rank: usize) -> &mut Peer {
-        if self.peers.len() <= rank {
-            self.peers.resize(rank + 1, Peer::default());
-        }
-        &mut self.peers[rank]
+        self.peers.entry(rank).or_default()
     }
 }
 
@@ -125,7 +130,8 @@ mod tests {
         let mut news = Vec::new();
         for number in 0..10 * MOST {
             sender.send(5);
-            news.extend(receiver.receive(2));
+            receiver.receive(2);
+            news.extend(receiver.news_for(2));
             // Half as many messages later.
             if number % TOLD_EVERY == TOLD_EVERY - 2 {
                 news.drain(..).for_each(|received| sender.hear(5, received));

@@ -67,7 +67,7 @@ impl Mail {
 
     /// Puts a note into the queue.
     pub(crate) fn write(&mut self, peer: usize, note: &Note, transport: &impl Transport) {
-        // What is not said again: an end, and, few at a time, what was received.
+        // An end, and what was received, is not said again; of the latter there is one note a peer and operation.
         let is_kept = matches!(note, Note::End(_) | Note::Received { .. });
         if !is_kept && self.sends.len() >= NOTES_PER_PEER * transport.size() {
             return;
