@@ -1,6 +1,8 @@
 //! How a job ends: why, found out by whom, and when the buffers of its callers are their own again.
 
 use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
 
 use super::{Job, Reason};
 use crate::error::{Error, Result};
@@ -11,7 +13,7 @@ use crate::sys::{affinity, clock};
 /// How often one does that does not wait: in a ring's length of operations it would notice by itself.
 const GLANCE_EVERY_NS: u64 = 200_000_000;
 /// How long a process whose memory or files have gone may take to end: its other threads too, on a machine that is busy.
-const PERISHED_WITHIN_NS: u64 = 1_000_000_000;
+const PERISHED_WITHIN_NS: u64 = 3_000_000_000;
 /// How long a rank that works on a peer's memory may take to its next look at the job.
 const REACHING_WITHIN_NS: u64 = 1_000_000_000;
 /// How long a rank may take to write down why it ends the job.
@@ -199,7 +201,8 @@ fn within_a_moment<R>(mut look: impl FnMut() -> Option<R>) -> Option<R> {
         if is_last || found.is_some() {
             return found;
         }
-        affinity::yield_now();
+        // Who ends may need this core.
+        thread::sleep(Duration::from_micros(100));
     }
 }
 
