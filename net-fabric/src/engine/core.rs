@@ -159,7 +159,7 @@ impl Core {
         Ok(place)
     }
 
-    pub(super) fn turn(&mut self, communicator: u16) -> usize {
+    fn turn(&mut self, communicator: u16) -> usize {
         self.turns.iter().position(|turn| turn.communicator == communicator).unwrap_or_else(|| {
             self.turns.push(Turn {
                 communicator,
@@ -210,7 +210,7 @@ impl Core {
         let operation = slot.operation.insert(operation);
         if self.bounds_leads {
             // Before the first one goes: who has received them may say so before the operation has completed here.
-            operation.receivers().for_each(|rank| self.turns[turn].lead.send(rank));
+            operation.partners(true).for_each(|rank| self.turns[turn].lead.send(rank));
         }
         operation.begin(&mut Surroundings {
             transport,
@@ -322,9 +322,9 @@ impl Core {
         self.turns[turn].under_way -= 1;
         if let Some(watcher) = self.watcher.as_mut().filter(|_| self.bounds_leads) {
             let (communicator, lead) = (operation.key.communicator, &mut self.turns[turn].lead);
-            operation.senders().for_each(|rank| lead.receive(rank));
+            operation.partners(false).for_each(|rank| lead.receive(rank));
             // One note of all, whatever their number.
-            for rank in operation.senders() {
+            for rank in operation.partners(false) {
                 if let Some(count) = lead.news_for(rank) {
                     watcher.mail.write(rank, &Note::Received { communicator, count }, transport);
                 }

@@ -5,8 +5,10 @@
 //! how many of its messages it has received, and who is too many ahead of one begins no further operation of this
 //! communicator until it hears of that one.
 
+use std::collections::BTreeMap;
+
 /// Messages that a peer has not received, as far as is known, from which on no operation begins.
-pub(super) const MOST: u32 = 1024;
+const MOST: u32 = 1024;
 /// Messages after which a peer is told that they were received. That it has half as many as may be missing keeps a
 /// peer that is no slower from ever waiting.
 const TOLD_EVERY: u32 = MOST / 2;
@@ -27,8 +29,6 @@ impl Peer {
         self.sent.wrapping_sub(self.arrived) >= MOST
     }
 }
-
-use std::collections::BTreeMap;
 
 /// The messages of a communicator: those to others of operations that have begun on this rank, and those from others of
 /// operations that have completed.
@@ -81,7 +81,7 @@ impl Lead {
 
     /// This rank says that it has received so many messages.
     pub(super) fn hear(&mut self, rank: usize, received: u32) {
-        let peer = self.peer(rank);
+        let Some(peer) = self.peers.get_mut(&rank) else { return };
         // It may speak of an earlier communicator of the same number.
         if peer.sent.wrapping_sub(received) >= peer.sent.wrapping_sub(peer.arrived) {
             return;

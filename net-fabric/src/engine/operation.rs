@@ -306,18 +306,11 @@ impl Operation {
         self.group.as_ref().map_or(rank, |group| group[rank as usize]) as usize
     }
 
-    /// The ranks of the world that its messages go to, one by one.
-    pub(super) fn receivers(&self) -> impl Iterator<Item = usize> {
-        (0..self.schedule.len()).filter_map(|step| match self.schedule.action(step) {
-            Action::Send { peer, .. } => Some(self.world_rank(peer)),
-            _ => None,
-        })
-    }
-
-    /// The ranks of the world that its messages come from, one by one.
-    pub(super) fn senders(&self) -> impl Iterator<Item = usize> {
-        (0..self.schedule.len()).filter_map(|step| match self.schedule.action(step) {
-            Action::Receive { peer, .. } => Some(self.world_rank(peer)),
+    /// The rank of the world that each message goes to, of those that this one sends, or else comes from.
+    pub(super) fn partners(&self, sends: bool) -> impl Iterator<Item = usize> {
+        (0..self.schedule.len()).filter_map(move |step| match self.schedule.action(step) {
+            Action::Send { peer, .. } if sends => Some(self.world_rank(peer)),
+            Action::Receive { peer, .. } if !sends => Some(self.world_rank(peer)),
             _ => None,
         })
     }

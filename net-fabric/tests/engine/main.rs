@@ -4,6 +4,7 @@
 mod counted;
 mod exact;
 mod fabric;
+mod leads;
 mod limits;
 mod mortal;
 mod records;
