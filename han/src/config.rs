@@ -42,7 +42,7 @@ impl LogLevel {
 /// let mut config = han::Config::from_environment()?;
 /// config.settings.single_copy = han::Single::IfShared;
 /// config.inter.policy = Some(han::select::Policy::WaitAll);
-/// let context = han::Context::with(han::bootstrap::connect()?, config)?;
+/// let context = han::Context::with(han::bootstrap::connect(&config)?, config)?;
 /// context.finalize()?;
 /// # Ok::<(), han::Error>(())
 /// ```

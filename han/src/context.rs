@@ -70,8 +70,7 @@ impl Context {
     /// or no network that connects all nodes.
     pub fn init() -> Result<Self> {
         let config = Config::from_environment()?;
-        let patience = bootstrap::Patience { speak_s: config.settings.watchdog_s, limit_s: config.settings.timeout_s };
-        Self::with(bootstrap::connect_within(patience)?, config)
+        Self::with(bootstrap::connect(&config)?, config)
     }
 
     /// Joins the ranks that `exchange` connects; the configuration comes from the environment.

@@ -19,20 +19,19 @@ use shm_core::sys::process;
 
 pub use error::{Error, Result};
 pub use oob::OutOfBand;
-pub(crate) use patience::Patience;
+use patience::Patience;
 pub use pmix_client::Error as PmixError;
 
+use crate::config::Config;
+
 /// Joins the job that this process was started in: the ranks that meet at `HAN_RENDEZVOUS`, PMI-1 over `PMI_FD` or
-/// `PMI_PORT`, PMIx, else a world of this one rank.
+/// `PMI_PORT`, PMIx, else a world of this one rank. Where the launcher does not tell of ranks that never come, a long wait
+/// is told of, and given up, by `config`'s `HAN_WATCHDOG` and `timeout_s`.
 ///
 /// # Errors
 /// [`Error::Environment`] when variables contradict each other; otherwise whatever meeting the others comes upon.
-pub fn connect() -> Result<Box<dyn Exchange>> {
-    connect_within(Patience { speak_s: 0.0, limit_s: 0.0 })
-}
-
-/// The same with that patience, where the launcher does not tell of ranks that never come.
-pub(crate) fn connect_within(patience: Patience) -> Result<Box<dyn Exchange>> {
+pub fn connect(config: &Config) -> Result<Box<dyn Exchange>> {
+    let patience = Patience { speak_s: config.settings.watchdog_s, limit_s: config.settings.timeout_s };
     // A connection could get their numbers.
     process::occupy_standard_streams();
     connect_with(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()), patience)

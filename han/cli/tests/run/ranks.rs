@@ -12,8 +12,8 @@ use std::process;
 use std::thread;
 use std::time::Duration;
 
-use han::bootstrap::connect;
-use han::{Context, Operator};
+use han::{Config, Context, Operator};
+use shm_core::exchange::Exchange;
 use shm_core::sys::process::duplicate_inherited;
 
 use crate::harness::Job;
@@ -64,6 +64,10 @@ fn play_a_role() {
 /// What rank `rank` gives in round `round`: from nothing to several PMI values long.
 fn card(round: usize, rank: usize) -> Vec<u8> {
     (0..(round * 400 + rank * 150)).map(|i| u8::try_from((i * 7 + rank) % 256).unwrap()).collect()
+}
+
+fn connect() -> han::bootstrap::Result<Box<dyn Exchange>> {
+    han::bootstrap::connect(&Config::default())
 }
 
 fn exchange() {
