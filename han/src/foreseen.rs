@@ -6,13 +6,13 @@ mod in_memory;
 
 use net_fabric::algorithm::Topology;
 use reduce_kernels::{Collective, Datatype};
+use shm_core::job::Load;
 use shm_core::settings::Settings;
 use shm_core::sys::affinity;
 
 use crate::config::Config;
 use crate::error::Result;
 use crate::network;
-use crate::placing::is_crowded;
 use crate::select::form::{Choice, OverNodes};
 use crate::select::{Point, tuned};
 use crate::task::Layout;
@@ -48,11 +48,15 @@ impl Foreseen {
         let ranks_of = |node: usize| ranks / nodes + usize::from(node < ranks % nodes);
         let places: Vec<usize> = (0..nodes).flat_map(|node| std::iter::repeat_n(node, ranks_of(node))).collect();
         let cores = affinity::allowed_cores()?;
-        let crowded = is_crowded(&vec![&cores[..]; ranks]);
+        let quota = affinity::cgroup_quota();
+        let crowded = Load::new(std::iter::repeat_n(&cores, ranks), quota).is_crowded();
         let shares_cores = network::shares_cores(config.settings.assume_own_cores, crowded);
         let because = match config.settings.assume_own_cores {
             Some(_) => "the setting says so".to_owned(),
-            None => format!("this machine plays all nodes: {ranks} ranks, {} cores", cores.len()),
+            None => {
+                let quota = quota.map_or(String::new(), |quota| format!(" (control group allows {quota:.2})"));
+                format!("this machine plays all nodes: {ranks} ranks, {} cores{quota}", cores.len())
+            }
         };
         let value = if shares_cores { "shared" } else { "own" };
         let mut points = vec![Point::new("core", value, because, "assume_own_cores")];

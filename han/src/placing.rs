@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use shm_core::exchange::Exchange;
-use shm_core::job::{host_name, network_identity, node_identity};
+use shm_core::job::{Load, host_name, network_identity, node_identity};
 use shm_core::settings::differences;
 use shm_core::sys::{affinity, process};
 
@@ -58,6 +58,8 @@ struct Card {
     identity: String,
     network: String,
     cores: Vec<usize>,
+    /// Cores' worth of time that its control groups allow, if they limit it.
+    quota: Option<f64>,
     secret: [u8; SECRET_BYTES],
     chooses_by: ChoosesBy,
     settings: String,
@@ -80,8 +82,7 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
     let machine = |card: &Card| card.identity.split('/').next().map(str::to_owned);
     let own = machine(&cards[rank]);
     let crowded = |machine_of: &Option<String>| {
-        let there = cards.iter().filter(|card| machine(card) == *machine_of);
-        is_crowded(&there.map(|card| &card.cores[..]).collect::<Vec<_>>())
+        is_crowded(&cards.iter().filter(|card| machine(card) == *machine_of).collect::<Vec<_>>())
     };
     let machines: BTreeSet<_> = cards.iter().map(machine).collect();
     let neighbours: Vec<&Card> =
@@ -144,15 +145,14 @@ fn neighbours<M: PartialEq>(nodes: &[usize], machines: &[M], rank: usize) -> imp
     (0..nodes.len()).filter(move |&other| nodes[other] != nodes[rank] && machines[other] == machines[rank])
 }
 
-/// Whether some core has more than one rank, each rank spread evenly over the cores that it may use.
-pub(crate) fn is_crowded(ranks: &[&[usize]]) -> bool {
-    let mut load = BTreeMap::<usize, f64>::new();
-    for cores in ranks {
-        #[allow(clippy::cast_precision_loss)] // small numbers
-        cores.iter().for_each(|core| *load.entry(*core).or_default() += 1.0 / cores.len() as f64);
-    }
-    // Sums of fractions: leave room for their rounding.
-    load.values().any(|load| *load > 1.0 + 1e-6)
+/// Whether ranks of one machine share its cores, or more of them share a container than its control groups allow cores.
+fn is_crowded(cards: &[&Card]) -> bool {
+    let by_cores = |cards: &[&Card], quota| Load::new(cards.iter().map(|card| &card.cores), quota).is_crowded();
+    // Of nodes that one container plays, all ranks have one identity.
+    let mut containers = BTreeMap::<&str, Vec<&Card>>::new();
+    cards.iter().for_each(|card| containers.entry(&card.identity).or_default().push(card));
+    let tightest = |cards: &[&Card]| cards.iter().filter_map(|card| card.quota).reduce(f64::min);
+    by_cores(cards, None) || containers.values().any(|inside| by_cores(inside, tightest(inside)))
 }
 
 impl Card {
@@ -165,8 +165,9 @@ impl Card {
         let settings = config.agreed();
         let (identity, network) = (node_identity()?, network_identity());
         let (pid, host) = (std::process::id(), host_name());
-        let (cores, chooses_by) = (affinity::allowed_cores()?, config.chooses_by());
-        Ok(Self { pid, host, identity, network, cores, secret, chooses_by, settings })
+        let (cores, quota) = (affinity::allowed_cores()?, affinity::cgroup_quota());
+        let chooses_by = config.chooses_by();
+        Ok(Self { pid, host, identity, network, cores, quota, secret, chooses_by, settings })
     }
 
     fn to_text(&self) -> String {
@@ -174,7 +175,8 @@ impl Card {
         let secret = u128::from_le_bytes(self.secret);
         let Self { pid, host, identity, network, settings, .. } = self;
         let (cores, chooses_by) = (cores.join(","), self.chooses_by.to_text());
-        format!("{pid}\n{host}\n{identity}\n{network}\n{cores}\n{secret:032x}\n{chooses_by}\n{settings}")
+        let quota = self.quota.map_or(String::new(), |quota| quota.to_string());
+        format!("{pid}\n{host}\n{identity}\n{network}\n{cores}\n{quota}\n{secret:032x}\n{chooses_by}\n{settings}")
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self> {
@@ -182,14 +184,15 @@ impl Card {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.splitn(8, '\n');
+        let mut lines = text.splitn(9, '\n');
         let mut line = || lines.next();
         let (pid, host) = (line()?.parse().ok()?, line()?.to_owned());
         let (identity, network) = (line()?.to_owned(), line()?.to_owned());
         let cores = line()?.split(',').map(|core| core.parse().ok()).collect::<Option<Vec<usize>>>()?;
+        let quota = Some(line()?).filter(|text| !text.is_empty()).map(str::parse).transpose().ok()?;
         let secret = u128::from_str_radix(line()?, 16).ok()?.to_le_bytes();
         let chooses_by = ChoosesBy::from_text(line()?)?;
-        Some(Self { pid, host, identity, network, cores, secret, chooses_by, settings: line()?.to_owned() })
+        Some(Self { pid, host, identity, network, cores, quota, secret, chooses_by, settings: line()?.to_owned() })
     }
 }
 
@@ -207,11 +210,23 @@ mod tests {
     }
 
     #[test]
-    fn cores_are_shared_by_ranks_of_all_nodes() {
-        assert!(!is_crowded(&[&[0], &[1]]));
-        assert!(!is_crowded(&[&[0, 1], &[0, 1]]));
-        assert!(is_crowded(&[&[0], &[1], &[0]]));
-        assert!(is_crowded(&[&[0, 1], &[0, 1], &[0, 1]]));
+    fn cores_are_shared_by_ranks_of_all_nodes_and_a_quota_by_those_of_a_container() {
+        let crowded = |ranks: &[(&[usize], Option<f64>, &str)]| {
+            let card = |&(cores, quota, container): &(&[usize], Option<f64>, &str)| {
+                let (cores, identity) = (cores.to_vec(), container.to_owned());
+                Card { cores, quota, identity, ..Card::own(&Config::default()).unwrap() }
+            };
+            let cards: Vec<_> = ranks.iter().map(card).collect();
+            is_crowded(&cards.iter().collect::<Vec<_>>())
+        };
+        let both: &[usize] = &[0, 1];
+        assert!(!crowded(&[(&[0], None, "a"), (&[1], None, "b")]));
+        assert!(!crowded(&[(both, None, "a"), (both, None, "b")]));
+        assert!(crowded(&[(&[0], None, "a"), (&[1], None, "a"), (&[0], None, "b")]));
+        assert!(crowded(&[(both, None, "a"), (both, None, "b"), (both, None, "c")]));
+        assert!(crowded(&[(both, Some(1.0), "a"), (both, Some(1.0), "a")]));
+        assert!(!crowded(&[(both, Some(1.0), "a"), (both, Some(1.0), "b")]));
+        assert!(crowded(&[(both, Some(0.5), "a"), (both, None, "b")]));
     }
 
     #[test]
@@ -225,8 +240,9 @@ mod tests {
 
     #[test]
     fn cards_survive_their_text() {
-        let card = Card::own(&Config::default()).unwrap();
+        let card = Card { quota: Some(1.5), ..Card::own(&Config::default()).unwrap() };
         let again = Card::from_text(card.to_text().as_bytes()).unwrap();
+        assert_eq!(again.quota, card.quota);
         assert_eq!((&again.identity, &again.cores, again.secret), (&card.identity, &card.cores, card.secret));
         assert_eq!((&again.chooses_by, &again.settings), (&card.chooses_by, &card.settings));
     }

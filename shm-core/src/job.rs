@@ -8,6 +8,7 @@ mod record;
 mod watch;
 
 pub use introduction::{host_name, network_identity, node_identity};
+pub use load::Load;
 pub use watch::{JobStatus, RankReport, list};
 
 use std::cell::Cell;
@@ -31,7 +32,6 @@ use crate::topo::{Hierarchy, Level, Locality};
 pub(crate) use ending::AtWork;
 use ending::dead_behind;
 use introduction::{Introduction, agree};
-pub(crate) use load::Load;
 use load::placement;
 pub(crate) use record::Reason;
 use reduce_kernels::{Signature, Strangers};

@@ -6,15 +6,16 @@ use crate::sync::Patience;
 
 /// How many ranks compete for a core.
 #[derive(Debug)]
-pub(crate) struct Load {
+pub struct Load {
     pub(super) cores: usize,
     pub(super) quota: Option<f64>,
     per_core: f64,
 }
 
 impl Load {
-    /// From the cores that each rank may use, and the tightest quota that any rank sees.
-    pub(crate) fn new<'c, C>(ranks: impl ExactSizeIterator<Item = C>, quota: Option<f64>) -> Self
+    /// From the cores that each rank may use, and the tightest quota that any rank sees, see
+    /// [`cgroup_quota`](crate::sys::affinity::cgroup_quota).
+    pub fn new<'c, C>(ranks: impl ExactSizeIterator<Item = C>, quota: Option<f64>) -> Self
     where
         C: IntoIterator<Item = &'c usize, IntoIter: ExactSizeIterator>,
     {
@@ -33,10 +34,16 @@ impl Load {
         Self { cores: load.len(), quota, per_core: quota.map_or(busiest, |quota| busiest.max(size / quota)) }
     }
 
-    /// True if every rank has a core to itself.
-    pub(crate) fn gives_own_cores(&self, settings: &Settings) -> bool {
+    /// Whether some core has more than one rank, each rank spread evenly over the cores that it may use.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
         // Shares of a core are sums of fractions: leave room for their rounding.
-        settings.assume_own_cores.unwrap_or(self.per_core < 1.0 + 1e-6)
+        self.per_core > 1.0 + 1e-6
+    }
+
+    /// True if every rank has a core to itself, or is to act as if it had.
+    pub(crate) fn gives_own_cores(&self, settings: &Settings) -> bool {
+        settings.assume_own_cores.unwrap_or(!self.is_crowded())
     }
 }
 
