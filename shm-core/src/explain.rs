@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::coll::operands::Lending;
 use crate::coll::sm::{
-    self, CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, MAPPED_STEP_BYTES, News, Shares, Terms,
+    self, CROWD, Cut, CutBecause, Decision, Form, Hangs, LEAST_CHUNK_BYTES, MAPPED_STEP_BYTES, News, Shares, Terms,
     pays_to_hand_on,
 };
 use crate::copy::{Method, Methods, loads, stores};
@@ -153,7 +153,7 @@ impl Circumstances {
             Form::Alone => {}
             Form::Flat => points.extend(self.payload(&terms, question)),
             Form::Tree if bytes <= INLINE_BYTES => {
-                points.push(self.tree(&terms, question.root));
+                points.push(self.tree(&terms, question));
                 points.push(beside_flag(bytes, INLINE_BYTES));
             }
             Form::Joint => {
@@ -163,7 +163,7 @@ impl Circumstances {
             }
             Form::Tree | Form::Direct | Form::Slice | Form::Ring | Form::Chain => {
                 if form == Form::Tree {
-                    points.push(self.tree(&terms, question.root));
+                    points.push(self.tree(&terms, question));
                 }
                 let cut = Cut::new(&terms, self.settings.chunk_bytes, form, collective, bytes);
                 let (copies, reached) = self.copies(&terms, form, question);
@@ -214,15 +214,21 @@ impl Circumstances {
         Explanation { question, ranks, own_cores, choice: form.choice(lent), points }
     }
 
-    /// What trees follow.
-    fn tree(&self, terms: &Terms, root: usize) -> Point {
-        if terms.levels {
-            let why = "each is entered once, by its leader or the root";
-            Point::new("tree", format!("from rank {root} along {}", self.hierarchy), why, "topology")
-        } else {
-            let value = format!("ranks in eights, counted from rank {root}");
-            Point::new("tree", value, "the machine has one level", "topology")
-        }
+    /// What the tree of a call follows, and from whom it hangs.
+    fn tree(&self, terms: &Terms, question: Question) -> Point {
+        let Question { collective, root, keeps_order, .. } = question;
+        let levels = format!("along {}", self.hierarchy);
+        let follows = if terms.levels { &levels } else { "in eights" };
+        let value = match Hangs::of(collective, root, terms.levels, keeps_order) {
+            Hangs::From(top) => format!("from rank {top} {follows}"),
+            Hangs::InOrder => format!("from rank 0 {follows}, in rank order"),
+            Hangs::FromNobody => {
+                "none: ranks hear of 1, 2, 4 and more others, round by round (dissemination)".to_owned()
+            }
+        };
+        let levels = "each level is entered once, by its leader or the root";
+        let why = if terms.levels { levels } else { "the machine has one level" };
+        Point::new("tree", value, why, "topology")
     }
 
     /// Where a payload of at most a cell travels, and how it comes there.

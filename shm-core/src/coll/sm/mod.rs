@@ -53,6 +53,7 @@ use reduce_kernels::{Call, Collective};
 pub(crate) use slice::{News, Shares};
 pub(crate) use spread::pays as pays_to_hand_on;
 pub(crate) use table::{CROWD, LEAST_CHUNK_BYTES, MOST_SET_BYTES};
+pub(crate) use tree::Hangs;
 pub(crate) use trials::Trials;
 use trials::{Kind, Stay, Turn, Way};
 

@@ -10,7 +10,7 @@ use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use crate::segment::layout::INLINE_WORDS;
-use reduce_kernels::{Call, Collective, Op};
+use reduce_kernels::{Call, Collective};
 
 /// One step: each rank hands on what it has from its parent.
 #[derive(Debug)]
@@ -69,6 +69,30 @@ impl Progress for Bcast<'_> {
     }
 }
 
+/// From whom the tree of an operation hangs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hangs {
+    /// From this rank.
+    From(usize),
+    /// From rank 0, and it keeps rank order.
+    InOrder,
+    /// From nobody: each rank hears of all by dissemination.
+    FromNobody,
+}
+
+impl Hangs {
+    /// What hangs from rank 0 on a machine without `levels` keeps rank order, too.
+    pub(crate) fn of(collective: Collective, root: usize, levels: bool, keeps_order: bool) -> Self {
+        match collective {
+            Collective::Barrier if !levels => Self::FromNobody,
+            Collective::Bcast => Self::From(root),
+            _ if !levels => Self::From(0),
+            _ if keeps_order => Self::InOrder,
+            _ => Self::From(root),
+        }
+    }
+}
+
 /// Up the tree to its top; then to the root (one more flag), if that is another, or down the tree to all.
 #[derive(Debug)]
 pub(crate) struct Reduce<'a> {
@@ -92,11 +116,9 @@ impl<'a> Reduce<'a> {
     /// The top is rank 0, unless the tree follows the machine and the operator commutes: then it is the root.
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
         let (up, down) = (ring.take(0), ring.take(0));
-        let commutes = call.op.as_ref().is_none_or(Op::is_commutative);
-        let family = match (ring.follows_levels(), commutes) {
-            (true, true) => ring.family(call.root),
-            (true, false) => ring.family_in_order(),
-            (false, _) => ring.family(0),
+        let family = match Hangs::of(call.collective, call.root, ring.follows_levels(), call.keeps_order()) {
+            Hangs::From(top) => ring.family(top),
+            Hangs::InOrder | Hangs::FromNobody => ring.family_in_order(),
         };
         Self { call, family, up, down, seen: 0, stage: Stage::Up }
     }
