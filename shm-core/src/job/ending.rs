@@ -16,8 +16,6 @@ const GLANCE_EVERY_NS: u64 = 200_000_000;
 const PERISHED_WITHIN_NS: u64 = 3_000_000_000;
 /// How long a rank that works on a peer's memory may take to its next look at the job.
 const REACHING_WITHIN_NS: u64 = 1_000_000_000;
-/// How long a rank may take to write down why it ends the job.
-const REASON_WITHIN_NS: u64 = 200_000_000;
 
 impl Job {
     /// An error if the job has ended: the same on every rank.
@@ -66,18 +64,20 @@ impl Job {
         if !self.left_alone.get() {
             self.take_memory_back();
         }
-        let patience = clock::now_ns() + REASON_WITHIN_NS;
-        loop {
-            if let Some(words) = self.flags().abort.get() {
-                return Reason::from_words(&words).into_error(operation);
-            }
-            if clock::now_ns() > patience {
-                // Killed or stopped while it wrote why it ended the job.
-                let writer = self.flags().abort.writer().min(self.size() - 1);
-                return Reason::died(self.numbers[writer], self.pids[writer]).into_error(operation);
-            }
-            affinity::yield_now();
+        let written = || self.flags().abort.get();
+        if let Some(words) = written() {
+            return Reason::from_words(&words).into_error(operation);
         }
+        // It is being written. Its writer may have been killed or stopped over it.
+        let writer = self.flags().abort.writer().min(self.size() - 1);
+        let _ = within_a_moment(|| written().map(drop).or_else(|| self.lives.has_ended(writer).then_some(())));
+        let (number, pid) = (self.numbers[writer], self.pids[writer]);
+        let reason = match written() {
+            Some(words) => Reason::from_words(&words),
+            None if self.lives.has_ended(writer) => Reason::died(number, pid),
+            None => Reason::aborted(number, pid, "it has not said why within 3 s"),
+        };
+        reason.into_error(operation)
     }
 
     /// Ends the job on every rank with `reason`, unless it has ended already; returns what all see.
