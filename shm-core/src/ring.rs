@@ -405,20 +405,26 @@ impl Ring {
     /// Announces this rank's part of the only step of an operation that was not recorded before.
     #[inline]
     pub(crate) fn publish_and_record(&self, span: Span) {
-        self.publish(span);
+        self.put_flag(span);
+        // Who is woken may take this core, and ask what was called.
         self.record();
     }
 
     /// Announces this rank's part of `span`.
     #[inline]
     pub(crate) fn publish(&self, span: Span) {
-        self.slot(self.rank, span.step()).publish(span.step(), self.chain);
+        self.put_flag(span);
         self.wake_sleepers();
     }
 
     /// To be called after every store that a peer may wait for.
     #[inline]
     fn wake_sleepers(&self) {
+    #[inline]
+    fn put_flag(&self, span: Span) {
+        self.slot(self.rank, span.step()).publish(span.step(), self.chain);
+    }
+
         self.told.set(self.told.get().wrapping_add(1));
         self.job.wake_sleepers();
     }
