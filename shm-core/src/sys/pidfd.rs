@@ -10,9 +10,14 @@ use std::ptr;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
 use crate::sys::clock;
+
+/// How often processes of which there is no news are asked.
+const ASK_EVERY_NS: u64 = 1_000_000_000;
 
 /// A handle on a process that stays true when its id is used again.
 #[derive(Debug)]
@@ -35,28 +40,38 @@ impl PidFd {
     /// # Errors
     /// The process has already ended and was reaped, or this kernel has no `pidfd_open`.
     pub fn open(pid: u32) -> Result<Self> {
-        let id = libc::pid_t::try_from(pid).map_err(|_| Error::system("pidfd_open", Errno::EINVAL))?;
+        Self::opened(pid).map_err(not_opened)
+    }
+
+    fn opened(pid: u32) -> nix::Result<Self> {
+        let id = libc::pid_t::try_from(pid).map_err(|_| Errno::EINVAL)?;
         // SAFETY: pidfd_open takes no pointers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0u32) };
         let fd = RawFd::try_from(fd).unwrap_or(-1);
         if fd < 0 {
-            return Err(not_opened(Errno::last()));
+            return Err(Errno::last());
         }
         // SAFETY: the kernel has just given this descriptor to us alone.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, pid })
     }
 
-    /// What `polled` says, which was asked for `POLLIN`.
+    /// What the process does, as `polled` says, which was asked for `POLLIN`.
     fn seen(&self, polled: PollFlags) -> Seen {
-        if polled.is_empty() {
-            return Seen::Lives;
+        match (self.is_there(), polled.is_empty()) {
+            (false, _) => Seen::Lost,
+            (true, true) => Seen::Lives,
+            (true, false) => Seen::Ended,
         }
+    }
+
+    /// Whether the descriptor is one of a process.
+    fn is_there(&self) -> bool {
         // Signal 0 only asks, and only of what is a process.
         // SAFETY: pidfd_send_signal takes no signal information here, so no pointer.
         let asked = unsafe {
             libc::syscall(libc::SYS_pidfd_send_signal, self.fd.as_raw_fd(), 0, ptr::null::<libc::siginfo_t>(), 0u32)
         };
-        if asked < 0 && Errno::last() == Errno::EBADF { Seen::Lost } else { Seen::Ended }
+        asked >= 0 || Errno::last() != Errno::EBADF
     }
 }
 
@@ -79,13 +94,15 @@ pub struct Lives {
     watched: RefCell<Vec<Option<PidFd>>>,
     /// The tick of the clock at which a rank was last seen to live.
     seen_ns: Vec<Cell<u64>>,
+    /// The tick at which all were last asked whether they are processes.
+    asked_ns: Cell<u64>,
 }
 
 impl Lives {
     /// Watches these.
     #[must_use]
     pub fn new(ranks: Vec<Option<PidFd>>) -> Self {
-        Self { seen_ns: vec![Cell::new(0); ranks.len()], watched: RefCell::new(ranks) }
+        Self { seen_ns: vec![Cell::new(0); ranks.len()], asked_ns: Cell::new(0), watched: RefCell::new(ranks) }
     }
 
     /// True if `rank` is watched and has ended. As long as this is false its process id is nobody else's.
@@ -118,33 +135,76 @@ impl Lives {
 
     fn ended_of(&self, asked: Range<usize>) -> Vec<usize> {
         let mut ranks = self.watched.borrow_mut();
-        let watched = asked.filter_map(|rank| Some((rank, ranks[rank].as_ref()?)));
-        let (index, mut fds): (Vec<usize>, Vec<PollFd<'_>>) =
-            watched.map(|(rank, process)| (rank, PollFd::new(process.fd.as_fd(), PollFlags::POLLIN))).unzip();
-        if !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0) {
-            return Vec::new();
-        }
-        let polled: Vec<_> = fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect();
-        let has_ended = |&(rank, polled): &(usize, PollFlags)| {
-            let Some(process) = &ranks[rank] else { return false };
-            match process.seen(polled) {
-                Seen::Lives => false,
-                Seen::Ended => true,
-                Seen::Lost => {
-                    let anew = PidFd::open(process.pid).ok();
-                    let is_gone = anew.is_none();
-                    // Its number is not ours to close any more.
-                    mem::forget(mem::replace(&mut ranks[rank], anew));
-                    is_gone
-                }
+        let asks_all = self.is_time_to_ask();
+        let mut ended = Vec::new();
+        for (rank, polled) in polled(&ranks, asked) {
+            if (asks_all || !polled.is_empty()) && has_ended(&mut ranks[rank], polled) {
+                ended.push(rank);
             }
-        };
-        index.into_iter().zip(polled).filter(has_ended).map(|(rank, _)| rank).collect()
+        }
+        ended
+    }
+
+    /// Whether those of whom there is no news are to be asked, too: their descriptors may be something else by now.
+    fn is_time_to_ask(&self) -> bool {
+        let now_ns = clock::coarse_ns();
+        let is_time = now_ns.saturating_sub(self.asked_ns.get()) >= ASK_EVERY_NS;
+        if is_time {
+            self.asked_ns.set(now_ns);
+        }
+        is_time
     }
 
     /// Watches `rank` no longer.
     pub fn forget(&self, rank: usize) {
-        self.watched.borrow_mut()[rank] = None;
+        self.watched.borrow_mut()[rank].take().into_iter().for_each(let_go);
+    }
+}
+
+impl Drop for Lives {
+    fn drop(&mut self) {
+        self.watched.get_mut().drain(..).flatten().for_each(let_go);
+    }
+}
+
+/// What poll says of those that are watched.
+fn polled(ranks: &[Option<PidFd>], asked: Range<usize>) -> Vec<(usize, PollFlags)> {
+    let watched = asked.filter_map(|rank| Some((rank, ranks[rank].as_ref()?)));
+    let (index, mut fds): (Vec<usize>, Vec<PollFd<'_>>) =
+        watched.map(|(rank, process)| (rank, PollFd::new(process.fd.as_fd(), PollFlags::POLLIN))).unzip();
+    if poll(&mut fds, PollTimeout::ZERO).is_err() {
+        // More than a program lets itself have, which has lowered its limit of open files.
+        for fd in &mut fds {
+            let _ = poll(std::slice::from_mut(fd), PollTimeout::ZERO);
+        }
+    }
+    index.into_iter().zip(fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty()))).collect()
+}
+
+/// Whether a process has ended. It is watched by a new descriptor if the old one is lost.
+fn has_ended(watched: &mut Option<PidFd>, polled: PollFlags) -> bool {
+    let Some(process) = watched else { return false };
+    match process.seen(polled) {
+        Seen::Lives => false,
+        Seen::Ended => true,
+        Seen::Lost => match PidFd::opened(process.pid) {
+            Ok(anew) => {
+                watched.replace(anew).into_iter().for_each(let_go);
+                false
+            }
+            Err(Errno::ESRCH) => true,
+            // Without a descriptor to be had, there is the number.
+            Err(_) => {
+                libc::pid_t::try_from(process.pid).is_ok_and(|id| kill(Pid::from_raw(id), None) == Err(Errno::ESRCH))
+            }
+        },
+    }
+}
+
+/// Closes the descriptor, unless its number is not ours any more.
+fn let_go(process: PidFd) {
+    if !process.is_there() {
+        mem::forget(process);
     }
 }
 
@@ -189,23 +249,49 @@ mod tests {
         assert!(not_opened(Errno::ESRCH).to_string().contains("No such process"));
     }
 
+    /// Puts a pipe's end in the place of a process's descriptor, as a program does that closes all and opens something else.
+    fn lose(pidfd: &PidFd, pipe: &impl AsRawFd) -> RawFd {
+        let number = pidfd.fd.as_raw_fd();
+        // SAFETY: both numbers are open; the process's is now one of the pipe.
+        assert_eq!(unsafe { libc::dup2(pipe.as_raw_fd(), number) }, number);
+        number
+    }
+
     #[test]
     fn a_descriptor_that_the_program_has_closed_is_no_death() {
+        for is_quiet in [false, true] {
+            let mut child = child();
+            let (reader, writer) = std::io::pipe().unwrap();
+            let pidfd = PidFd::open(child.id()).unwrap();
+            let number = lose(&pidfd, &reader);
+            // Its other end is always ready, or never is.
+            let writer = is_quiet.then_some(writer);
+            let lives = Lives::new(vec![Some(pidfd)]);
+            assert!(!lives.has_ended(0), "a pipe's end is no process's end");
+            assert!(!lives.has_ended(0));
+            drop(writer);
+            // SAFETY: the pipe's end that was put there; nobody has closed it.
+            assert_eq!(unsafe { libc::close(number) }, 0, "what the program opened is left alone");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(lives.ended(), [0]);
+        }
+    }
+
+    #[test]
+    fn a_process_that_ended_behind_a_lost_descriptor_is_found() {
         let mut child = child();
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(writer); // so that its other end is always ready
-        let pidfd = PidFd::open(child.id()).unwrap();
-        // As a program that closes all descriptors, and then opens something else.
-        // SAFETY: both numbers are open; the process's is now one of the pipe.
-        assert!(unsafe { libc::dup2(reader.as_raw_fd(), pidfd.fd.as_raw_fd()) } >= 0);
-        let number = pidfd.fd.as_raw_fd();
-        let lives = Lives::new(vec![Some(pidfd)]);
-        assert!(!lives.has_ended(0), "a pipe's end is no process's end");
-        assert!(!lives.has_ended(0));
-        // SAFETY: the pipe's end that was put there; nobody has closed it.
-        assert_eq!(unsafe { libc::close(number) }, 0, "what the program opened is left alone");
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let lives = Lives::new(vec![Some(PidFd::open(child.id()).unwrap())]);
+        assert!(lives.ended().is_empty());
+        let number = lose(lives.watched.borrow()[0].as_ref().unwrap(), &reader);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(lives.ended(), [0]);
+        while lives.ended().is_empty() {
+            std::thread::yield_now();
+        }
+        drop(lives);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::close(number) }, 0, "what the program opened is left alone");
     }
 }
