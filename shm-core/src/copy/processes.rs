@@ -99,6 +99,11 @@ fn a_forked_child_writes_to_its_own_copy() {
 }
 
 #[test]
+fn a_forked_child_keeps_what_its_parent_takes_back() {
+    ranks(1, "forked-before-it-is-private", "");
+}
+
+#[test]
 fn a_forked_child_keeps_what_came_to_the_place_of_freed_buffers() {
     ranks(1, "forked-after-free", "");
 }

@@ -253,6 +253,10 @@ impl Registered {
         let released = unsafe { self.release(&there) };
         // With fewer ranges there is room.
         let _ = self.protect(&still);
+        if self.list.is_empty() && self.retained.is_empty() {
+            // What children have views of goes with them.
+            self.mirror.take_if(|mirror| mirror.has_viewers());
+        }
         if gone.is_empty() {
             return released;
         }

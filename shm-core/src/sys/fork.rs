@@ -54,6 +54,8 @@ struct Shared {
     /// 1 once the child has its own pages; lies in memory that parent and child share. Each parent has its own word, lest
     /// the children of a child speak for it: null in a child, until it needs one.
     done: AtomicPtr<AtomicU32>,
+    /// Forks that had pages to replace.
+    forks: AtomicU32,
     count: AtomicUsize,
     entries: [Entry; MOST],
 }
@@ -91,6 +93,7 @@ static SHARED: Shared = Shared {
     forking: AtomicBool::new(false),
     fork: UnsafeCell::new(None),
     done: AtomicPtr::new(ptr::null_mut()),
+    forks: AtomicU32::new(0),
     count: AtomicUsize::new(0),
     entries: [const {
         Entry {
@@ -214,6 +217,12 @@ pub fn table() -> Range<usize> {
     start..start + size_of::<Shared>()
 }
 
+/// How many forks had pages to replace: children of theirs may have views of files. Changes in no [`Still`].
+#[must_use]
+pub fn count() -> u32 {
+    SHARED.forks.load(Ordering::Relaxed)
+}
+
 /// Prepares for [`Still::protect`]. To be called well before, because a fork that another thread has under way just
 /// then is not told of. False if the system refuses.
 pub fn ready() -> bool {
@@ -259,6 +268,7 @@ extern "C" fn before() {
     let still = Still::begin();
     let is_needed = SHARED.count.load(Ordering::Relaxed) > 0;
     SHARED.forking.store(is_needed, Ordering::Relaxed);
+    SHARED.forks.fetch_add(u32::from(is_needed), Ordering::Relaxed);
     if let Some(done) = done() {
         done.store(0, Ordering::Relaxed);
     }

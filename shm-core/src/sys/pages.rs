@@ -4,7 +4,7 @@
 //! to their own offset and mapped from there, so the process finds them where they were; pages of several
 //! ranges meet in it without ever moving, and one descriptor serves them all.
 #![allow(unsafe_code)] // replaces mappings of this process
-#![allow(clippy::cast_possible_wrap)] // addresses of user space as offsets, below 2^47
+#![allow(clippy::cast_possible_wrap)] // addresses of user space as offsets, below 2^48
 
 use std::fs::{self, File};
 use std::mem::MaybeUninit;
@@ -16,12 +16,13 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::sysinfo::sysinfo;
 
-use super::map;
 use super::maps::{self, Mapping};
+use super::{fork, map};
 use crate::error::{Error, Result};
 
-/// No user address of four-level page tables, which is where allocators stay, is as large.
-const ADDRESSES: u64 = 1 << 47;
+/// No user address of four-level page tables, which is where allocators stay, is as large: of their 48 bits, x86 keeps half
+/// of the addresses for the kernel.
+const ADDRESSES: u64 = 1 << if cfg!(target_arch = "x86_64") { 47 } else { 48 };
 /// A page that is given back rests on the stack for a moment.
 const LARGEST_PAGE: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 65536 };
 /// Pages that are looked up and moved at a time.
@@ -139,6 +140,8 @@ pub struct Stuck {
 pub struct Mirror {
     file: File,
     inode: u64,
+    /// [`fork::count`] when it was made.
+    forks: u32,
     /// Tells which pages were ever touched; without it all are copied.
     pagemap: Option<File>,
 }
@@ -152,7 +155,8 @@ impl Mirror {
         check_file_limit("ftruncate", ADDRESSES)?;
         let file = map::sealed_memfd("han-registered", ADDRESSES)?;
         let inode = file.metadata().map_err(|error| Error::io("fstat", &error))?.ino();
-        Ok(Self { file, inode, pagemap: File::open("/proc/thread-self/pagemap").ok() })
+        let forks = fork::count();
+        Ok(Self { file, inode, forks, pagemap: File::open("/proc/thread-self/pagemap").ok() })
     }
 
     /// The descriptor, for peers and for forked children.
@@ -186,8 +190,18 @@ impl Mirror {
         Ok(parts)
     }
 
-    /// Gives the memory of pages back that are not mapped here any more.
+    /// Whether a forked child may have a view of it, in which pages that are given back would turn to zeros.
+    #[must_use]
+    pub fn has_viewers(&self) -> bool {
+        fork::count() != self.forks
+    }
+
+    /// Gives the memory of pages back that are not mapped here any more; false where the file keeps it, for a child for
+    /// instance, until it is closed by all.
     pub fn discard(&self, range: &Range<usize>) -> bool {
+        if self.has_viewers() {
+            return false;
+        }
         let (Ok(offset), Ok(bytes)) = (i64::try_from(range.start), i64::try_from(range.len())) else { return false };
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         fallocate(&self.file, flags, offset, bytes).is_ok()

@@ -84,6 +84,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "untold" => rank.untold(),
         "interrupted" => rank.interrupted(),
         "forked-after-free" => rank.forked_after_free(),
+        "forked-before-it-is-private" => rank.forked_before_it_is_private(),
         "forked-without-file" => rank.forked_without_file(),
         "forked-in-haste" => rank.forked_in_haste(),
         "forked-beside-the-engine" => rank.forked_beside_the_engine(),

@@ -199,6 +199,38 @@ impl Rank {
         assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
     }
 
+    /// A child has what its parent had registered, also where neither has touched it since, when that is private again.
+    pub(super) fn forked_before_it_is_private(&mut self) {
+        let mut pages = Pages::new(5);
+        for ends in ["unregistered", "freed", "unregistered"] {
+            fill(pages.slice());
+            let (buffer, bytes) = (pages.start, pages.bytes);
+            self.register(buffer, bytes).unwrap();
+            let (reader, writer) = nix::unistd::pipe().unwrap();
+            // SAFETY: the child only reads memory and leaves by `_exit`.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let told = nix::unistd::read(&reader, &mut [0]) == Ok(1);
+                let seen = told && pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i));
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!seen)) };
+            }
+            if ends == "freed" {
+                pages.renew();
+                self.unregister(buffer).unwrap_err();
+            } else {
+                self.unregister(buffer).unwrap();
+                pages.slice().fill(1);
+                // Nothing of it is written, so that it would be a hole in the file.
+                pages.renew();
+                self.register(buffer, bytes).unwrap();
+                self.unregister(buffer).unwrap();
+            }
+            nix::unistd::write(&writer, &[1]).unwrap();
+            super::reap(child);
+        }
+    }
+
     /// What has come to the place of registered memory that was freed is nothing of the engine's.
     pub(super) fn forked_after_free(&mut self) {
         let mut pages = Pages::new(3);
