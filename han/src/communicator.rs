@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
 use reduce_kernels::{Operator, Purpose, say};
+use shm_core::sys::own::Own;
 use shm_core::{Call, Owned, OwnedCall, SharedVec, Ticket};
 
 use crate::carrier::Carrier;
@@ -25,8 +26,8 @@ use crate::{Element, Op};
 /// sides, at the latest with its next operation.
 #[derive(Debug, Clone)]
 pub struct Communicator {
-    shared: Rc<Shared>,
-    context: Rc<Inner>,
+    shared: Rc<Own<Shared>>,
+    context: Rc<Own<Inner>>,
 }
 
 /// What the handles of a communicator share. Not the context, which holds those that are busy.
@@ -60,10 +61,11 @@ impl Shared {
 }
 
 impl Communicator {
-    pub(crate) fn new(carrier: Carrier, context: Rc<Inner>) -> Self {
+    pub(crate) fn new(carrier: Carrier, context: Rc<Own<Inner>>) -> Self {
         let (rank, size, id) = (carrier.rank(), carrier.size(), carrier.id());
         let (carrier, traced, open) = (RefCell::new(carrier), Cell::new(0), RefCell::default());
-        Self { shared: Rc::new(Shared { carrier, rank, size, id, traced, open }), context }
+        let shared = Own::new(Shared { carrier, rank, size, id, traced, open });
+        Self { shared: Rc::new(shared), context }
     }
 
     /// This process's rank in the group, from 0.

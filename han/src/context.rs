@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use reduce_kernels::say;
 use shm_core::job::Job;
+use shm_core::sys::own::Own;
 use shm_core::sys::process;
 use shm_core::{Call, Exchange, LocalComm};
 
@@ -26,7 +27,7 @@ use crate::{Element, bootstrap, group, network, nodes, placing};
 #[derive(Debug)]
 #[must_use = "a process that ends without `finalize` ends the whole job with an error"]
 pub struct Context {
-    inner: Rc<Inner>,
+    inner: Rc<Own<Inner>>,
     world: Communicator,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct Inner {
     exchange: RefCell<Box<dyn Exchange>>,
     /// Communicators with operations under way: they go on while another one waits, and live until
     /// they are done, whoever drops them.
-    busy: RefCell<Vec<Rc<Shared>>>,
+    busy: RefCell<Vec<Rc<Own<Shared>>>>,
     /// No communicator may be used any more.
     finalized: Cell<bool>,
     /// Who has joined the job; its children have not.
@@ -104,7 +105,7 @@ impl Context {
             }
         };
         let next_id = network.as_ref().map_or(1, |network| nodes::numbers(&network.placing.nodes));
-        let inner = Rc::new(Inner {
+        let inner = Rc::new(Own::new(Inner {
             config,
             job,
             network,
@@ -116,7 +117,7 @@ impl Context {
             trace: OnceCell::new(),
             meanwhile: OnceCell::new(),
             looked_at_network: Cell::new(None),
-        });
+        }));
         if let Some(trace) = inner.noted(trace::start(&inner))? {
             let _ = inner.trace.set(trace);
         }
@@ -432,7 +433,7 @@ impl Inner {
     }
 
     /// Remembers that `shared` has operations under way.
-    pub(crate) fn is_busy(&self, shared: &Rc<Shared>) {
+    pub(crate) fn is_busy(&self, shared: &Rc<Own<Shared>>) {
         let mut busy = self.busy.borrow_mut();
         if !busy.iter().any(|known| Rc::ptr_eq(known, shared)) {
             busy.push(Rc::clone(shared));

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use shm_core::sys::own::Own;
 use shm_core::{Owned, Ticket};
 
 use crate::communicator::Shared;
@@ -13,13 +14,13 @@ use crate::trace::{Lane, What};
 #[derive(Debug)]
 #[must_use = "an operation has completed only after `wait`, or when `test` says so"]
 pub struct RawRequest {
-    shared: Rc<Shared>,
-    context: Rc<Inner>,
+    shared: Rc<Own<Shared>>,
+    context: Rc<Own<Inner>>,
     ticket: Ticket,
 }
 
 impl RawRequest {
-    pub(crate) fn new(shared: Rc<Shared>, context: Rc<Inner>, ticket: Ticket) -> Self {
+    pub(crate) fn new(shared: Rc<Own<Shared>>, context: Rc<Own<Inner>>, ticket: Ticket) -> Self {
         Self { shared, context, ticket }
     }
 

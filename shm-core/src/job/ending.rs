@@ -232,11 +232,15 @@ impl Job {
         }
     }
 
+    /// True in the process that has joined the job: a forked child has a copy of it, which is not its own to act in.
+    pub(crate) fn is_own(&self) -> bool {
+        self.status(self.rank).pid.load(Ordering::Relaxed) == std::process::id()
+    }
+
     /// An operation of this rank stays undone, which ends the job, be it of a rank that has finalized. When this returns nobody
     /// touches its buffers any more.
     pub(crate) fn break_off(&self) {
-        // A forked child has a copy of its parent's job, which is not its own to end.
-        if self.status(self.rank).pid.load(Ordering::Relaxed) == std::process::id() {
+        if self.is_own() {
             // One that leaves because another has died, as its launcher tells it at the start, names that one.
             let dead = self.lives.ended().into_iter().find(|&rank| !self.has_finalized(rank)).unwrap_or(self.rank);
             self.end(&Reason::died(self.numbers[dead], self.pids[dead]), None);

@@ -12,6 +12,7 @@ pub mod hwloc;
 pub mod limits;
 pub mod map;
 mod maps;
+pub mod own;
 pub mod pages;
 pub mod pidfd;
 pub mod process;

@@ -26,6 +26,13 @@ pub(crate) fn job(size: usize, role: &str) -> Job {
     job_with_grace(size, role, "120")
 }
 
+/// The same with each rank on a node of its own, over loopback.
+pub(crate) fn job_over_nodes(size: usize, role: &str) -> Job {
+    let (size, program) = (size.to_string(), program());
+    let words = ["-n", &size, "--nodes", &size, "--grace", "120", "--"];
+    Job::new(&words.into_iter().chain(program.iter().map(String::as_str)).collect::<Vec<_>>()).env(ROLE, role)
+}
+
 /// The same where a rank does not end by itself: `han run` ends it after `grace` seconds.
 pub(crate) fn job_with_grace(size: usize, role: &str, grace: &str) -> Job {
     let (size, program) = (size.to_string(), program());
@@ -73,6 +80,7 @@ fn play_a_role() {
         ["hello"] => end(hello()),
         ["join-twice"] => end(join_twice()),
         ["fork"] => end(crate::forks::rank()),
+        ["tidy-child"] => end(crate::forks::tidy_child()),
         ["no-streams"] => end(no_streams()),
         ["memory"] => end(memory()),
         ["communicators"] => end(communicators()),
