@@ -125,14 +125,7 @@ impl Circumstances {
         question.in_place &= reduces;
         question.keeps_order &= reduces;
         let Question { collective, bytes, .. } = question;
-        let terms = Terms::new(
-            &self.settings,
-            &self.hierarchy,
-            self.own_cores,
-            self.shared,
-            self.everywhere,
-            self.last_cache_bytes,
-        );
+        let terms = Terms::new(self);
         let mut decision = terms.decide(collective, bytes, || question.keeps_order);
         let mut points = Vec::new();
         if decision == Decision::Together && !terms.likely_joint(collective, bytes) {

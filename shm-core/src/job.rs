@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::coll::sm::Terms;
 use crate::copy::probe::{self, Offer};
 use crate::copy::{Method, Methods, Reach};
 use crate::error::{Error, Result};
@@ -199,14 +198,7 @@ impl Job {
         self.shares_core[rank]
     }
 
-    /// What the choices of a communicator with this hierarchy depend on.
-    pub(crate) fn terms(&self, hierarchy: &Hierarchy) -> Terms {
-        let shared = self.methods().has(Method::Shared);
-        let everywhere = self.reach().reaches_all();
-        Terms::new(&self.settings, hierarchy, self.own_cores, shared, everywhere, self.last_cache_bytes)
-    }
-
-    /// As [`terms`](Self::terms), for explanations.
+    /// What the choices of a communicator of these ranks depend on.
     pub(crate) fn circumstances(&self, world: &[usize]) -> Circumstances {
         Circumstances {
             hierarchy: self.hierarchy().of_ranks(world),

@@ -99,6 +99,7 @@ pub(crate) struct Ring {
 
 impl Drop for Ring {
     /// Nothing of it is used any more, by this rank. Not told in a panic: what ends the process is what peers should hear of.
+    /// Nor in a forked child, which is no rank.
     fn drop(&mut self) {
         if std::thread::panicking() || !self.job.is_own() {
             return;
@@ -146,7 +147,9 @@ impl Ring {
         let segment = Segment::together(exchange, &shape, &[job.backing()]);
         are_members?;
         let mut segment = segment.map_err(|error| job.or_death(error))?;
-        let hierarchy = job.hierarchy().of_ranks(&world);
+        let circumstances = job.circumstances(&world);
+        let mut terms = Terms::new(&circumstances);
+        let hierarchy = circumstances.hierarchy;
         let mut peers: Vec<usize> = (0..size).filter(|&peer| peer != rank).collect();
         // Of those that are equally near each rank begins behind itself: ranks that run at the same time do not all read the same one.
         let ahead = |peer| if job.own_cores() { (peer + size - rank) % size } else { peer };
@@ -158,7 +161,6 @@ impl Ring {
         let annexes = parts.iter().map(|part| segment.bytes_at(part + annexes_at, depth as usize * annex_bytes));
         let annexes = Annexes::new(annexes.collect(), annex_bytes, beside_bytes(size, job.own_cores()), depth);
         let cells: Vec<usize> = parts.iter().map(|part| part + cells_at).collect();
-        let mut terms = job.terms(&hierarchy);
         terms.cells = (stride - cells_at) / cell_bytes;
         let settings = job.settings();
         let (past_caches, by_string) = (settings.past_caches, settings.string_stores);
@@ -408,6 +410,7 @@ impl Ring {
         self.put_flag(span);
         // Who is woken may take this core, and ask what was called.
         self.record();
+        self.wake_sleepers();
     }
 
     /// Announces this rank's part of `span`.
@@ -417,14 +420,14 @@ impl Ring {
         self.wake_sleepers();
     }
 
-    /// To be called after every store that a peer may wait for.
-    #[inline]
-    fn wake_sleepers(&self) {
     #[inline]
     fn put_flag(&self, span: Span) {
         self.slot(self.rank, span.step()).publish(span.step(), self.chain);
     }
 
+    /// To be called after every store that a peer may wait for.
+    #[inline]
+    fn wake_sleepers(&self) {
         self.told.set(self.told.get().wrapping_add(1));
         self.job.wake_sleepers();
     }

@@ -10,9 +10,9 @@ use crate::coll::sm::family::has_levels;
 use crate::coll::sm::table::{CROWD, LEVELS_FROM, Reducers, Row, SHORT_SLICES_RANKS, TREES_FROM, short_slices_bytes};
 use crate::coll::sm::{Form, HandOn};
 use crate::copy::cico::LINE;
+use crate::explain::Circumstances;
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring, gap_bytes};
-use crate::settings::{Settings, Single};
-use crate::topo::Hierarchy;
+use crate::settings::Single;
 use reduce_kernels::Collective;
 
 /// What the form depends on beside the call: the same on all ranks of a communicator.
@@ -95,15 +95,9 @@ impl Decision {
 }
 
 impl Terms {
-    /// `shared`: all ranks can map each other's memory, where it allows that; `everywhere`: they can reach all of it.
-    pub(crate) fn new(
-        settings: &Settings,
-        hierarchy: &Hierarchy,
-        own_cores: bool,
-        shared: bool,
-        everywhere: bool,
-        last_cache_bytes: usize,
-    ) -> Self {
+    pub(crate) fn new(circumstances: &Circumstances) -> Self {
+        let Circumstances { hierarchy, settings, .. } = circumstances;
+        let &Circumstances { own_cores, shared, everywhere, last_cache_bytes, .. } = circumstances;
         let (ranks, levels) = (hierarchy.size(), has_levels(hierarchy));
         let row = |collective| Row::of(collective, ranks, own_cores);
         let is_shared_out = own_cores && ranks >= SHORT_SLICES_RANKS;

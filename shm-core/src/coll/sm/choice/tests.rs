@@ -1,22 +1,27 @@
 //! What is chosen for calls, placements and settings.
 
 use super::*;
-use crate::topo::{Place, Topology};
+use crate::settings::Settings;
+use crate::topo::{Hierarchy, Place, Topology};
 use Collective::{Allreduce, Barrier, Bcast, Reduce};
 
-fn terms(ranks: usize, own_cores: bool, set: impl FnOnce(&mut Settings)) -> Terms {
-    let mut settings = Settings::default();
+/// The terms of ranks that can map each other's memory, and are at these places.
+fn at(places: Vec<Place>, own_cores: bool, everywhere: bool, set: impl FnOnce(&mut Settings)) -> Terms {
+    let (hierarchy, mut settings) = (Hierarchy::new(places), Settings::default());
     set(&mut settings);
-    Terms::new(&settings, &Hierarchy::new(vec![Place::anywhere(); ranks]), own_cores, true, false, 32 << 20)
+    let (shared, cma, last_cache_bytes) = (true, everywhere, 32 << 20);
+    Terms::new(&Circumstances { hierarchy, own_cores, shared, cma, everywhere, last_cache_bytes, settings })
+}
+
+fn terms(ranks: usize, own_cores: bool, set: impl FnOnce(&mut Settings)) -> Terms {
+    at(vec![Place::anywhere(); ranks], own_cores, false, set)
 }
 
 /// A rank on each core of two sockets with eight cores.
 fn two_sockets(set: impl FnOnce(&mut Settings)) -> Terms {
     let topology = Topology::synthetic("pack:2 core:8").expect("a machine");
     let places = topology.one_per_core().into_iter().map(|core| Place::of(&topology, &[core]).expect("a core"));
-    let mut settings = Settings::default();
-    set(&mut settings);
-    Terms::new(&settings, &Hierarchy::new(places.collect()), true, true, false, 32 << 20)
+    at(places.collect(), true, false, set)
 }
 
 #[test]
@@ -123,11 +128,7 @@ fn a_form_that_is_set_is_taken_or_the_next_that_can_carry_the_call() {
 
 #[test]
 fn ranks_who_reach_all_of_each_other_may_work_jointly() {
-    let reaching = |ranks: usize, set: fn(&mut Settings)| {
-        let mut settings = Settings::default();
-        set(&mut settings);
-        Terms::new(&settings, &Hierarchy::new(vec![Place::anywhere(); ranks]), true, true, true, 32 << 20)
-    };
+    let reaching = |ranks: usize, set: fn(&mut Settings)| at(vec![Place::anywhere(); ranks], true, true, set);
     for collective in [Bcast, Reduce, Allreduce] {
         let decide = |terms: Terms, bytes| terms.decide(collective, bytes, || true);
         assert_eq!(decide(reaching(2, |_| {}), 4096), Decision::FewRanks);
@@ -139,9 +140,7 @@ fn ranks_who_reach_all_of_each_other_may_work_jointly() {
         assert_ne!(decide(reaching(2, |s| s.single_copy_min_bytes = Some(10_000)), 9999), Decision::Together);
         assert_eq!(decide(reaching(2, |s| s.single_copy_min_bytes = Some(10_000)), 10_000), Decision::Together);
         for single_copy in [crate::Single::Never, crate::Single::IfShared] {
-            let settings = Settings { single_copy, ..Settings::default() };
-            let hierarchy = Hierarchy::new(vec![Place::anywhere(); 2]);
-            let terms = Terms::new(&settings, &hierarchy, true, true, true, 32 << 20);
+            let terms = at(vec![Place::anywhere(); 2], true, true, |settings| settings.single_copy = single_copy);
             assert_ne!(decide(terms, 1 << 20), Decision::Together);
         }
         let shared_cores = Terms { own_cores: false, ..reaching(2, |_| {}) };
@@ -172,9 +171,7 @@ fn long_reductions_hand_sums_on() {
         let topology = Topology::synthetic(description).expect("a machine");
         let cores = topology.one_per_core();
         let places = cores.iter().cycle().take(ranks).map(|&core| Place::of(&topology, &[core]).expect("a core"));
-        let mut settings = Settings::default();
-        set(&mut settings);
-        Terms::new(&settings, &Hierarchy::new(places.collect()), false, true, true, 32 << 20)
+        at(places.collect(), false, true, set)
     };
     let decide = |terms: Terms, collective, bytes| terms.decide(collective, bytes, || false);
     let eight = on("core:2", 8, |_| {});
