@@ -9,8 +9,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of the intra-node engine.
 ///
-/// [`Error::PeerDied`], [`Error::Lost`], [`Error::Mismatch`] and [`Error::Aborted`] end the whole job: the same error
-/// is returned by the pending and all later operations of every surviving rank.
+/// [`Error::PeerDied`], [`Error::Lost`], [`Error::Mismatch`], [`Error::Aborted`], [`Error::Timeout`] and
+/// [`Error::Unreachable`] end the whole job: the same error is returned by the pending and all later operations of every
+/// surviving rank.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

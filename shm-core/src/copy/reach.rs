@@ -181,8 +181,7 @@ impl Reach {
 
     /// Finds the buffer that world rank `rank` has described.
     ///
-    /// The access is valid until the owner may free the buffer, but no longer than to the next call for the
-    /// same rank.
+    /// The access is valid until the owner may free the buffer: mappings go only when it gives the region up.
     ///
     /// # Errors
     /// [`Error::Unreachable`]: no method reaches it.

@@ -1,8 +1,8 @@
 //! The lock-free protocols, each small enough to be model-checked whole.
 //!
 //! Every release is labelled and names the acquire that it pairs with; `README.md` beside this file
-//! holds the table of pairs and the argument for each protocol. All flags are single-writer and only
-//! move forward, so nothing is ever reset and no operation ends in a barrier.
+//! holds the table of pairs and the argument for each protocol. The flags that operations wait for,
+//! [`Slot`] and [`Watermark`], have one writer and only move forward, so nothing is reset between operations.
 
 mod bell;
 mod latch;
