@@ -7,6 +7,7 @@ use crate::coll::sm::Form;
 use crate::coll::sm::apart::{Apart, is_users};
 use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::fold::fold;
+use crate::coll::sm::window::Window;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
@@ -26,9 +27,7 @@ pub(crate) fn may_lend(collective: Collective, in_place: bool) -> bool {
 pub(crate) struct Reduce<'a> {
     call: Call<'a>,
     chunks: Chunks,
-    /// Chunks whose step is taken; their spans, from `done` on, by chunk modulo `AHEAD`.
-    taken: usize,
-    spans: [Span; AHEAD],
+    steps: Window<Span, AHEAD>,
     /// Chunks that this rank has published.
     put: usize,
     /// Chunks that this rank has reduced, or need not reduce.
@@ -48,27 +47,11 @@ impl<'a> Reduce<'a> {
         let lends =
             !(call.collective == Collective::Reduce && receives) && may_lend(call.collective, call.is_in_place());
         let operands = Operands::new(ring, &call, lends);
-        Self {
-            call,
-            chunks,
-            taken: 0,
-            spans: [Span::default(); AHEAD],
-            put: 0,
-            done: 0,
-            next: 0,
-            receives,
-            operands,
-            seen: 0,
-        }
+        Self { call, chunks, steps: Window::new(), put: 0, done: 0, next: 0, receives, operands, seen: 0 }
     }
 
-    /// The step of `chunk`; all ranks take them in the order of chunks.
     fn span(&mut self, ring: &mut Ring, chunk: usize) -> Span {
-        if chunk == self.taken {
-            self.spans[chunk % AHEAD] = ring.take(self.chunks.bytes(chunk));
-            self.taken += 1;
-        }
-        self.spans[chunk % AHEAD]
+        self.steps.of(chunk, || ring.take(self.chunks.bytes(chunk)))
     }
 
     /// Publishes the next chunk, if the ring has room; true if it did.
@@ -109,7 +92,7 @@ impl<'a> Reduce<'a> {
         if !self.operands.own_are_reached() {
             return true;
         }
-        let end = self.spans[(self.taken - 1) % AHEAD].end();
+        let end = self.steps.latest().end();
         if self.receives { ring.consumed_by_all(end, &mut self.seen) } else { ring.consumed_by(self.call.root, end) }
     }
 

@@ -35,6 +35,7 @@ mod spread;
 mod table;
 mod tree;
 mod trials;
+mod window;
 
 use crate::coll::{Poll, Progress};
 use crate::copy::cico::copy_past_caches;

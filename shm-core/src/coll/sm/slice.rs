@@ -11,6 +11,7 @@ use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
 use crate::coll::sm::fold::fold;
 use crate::coll::sm::sliced::{Sliced, Spot};
 use crate::coll::sm::table::Reducers;
+use crate::coll::sm::window::Window;
 use crate::coll::sm::{Form, MAPPED_STEP_BYTES, Terms};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
@@ -92,9 +93,8 @@ const SENT_AND_RECEIVED: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Reduce<'a> {
     sliced: Sliced<'a>,
-    /// Chunks whose steps are taken; their spans (parts, results), by chunk modulo `AHEAD`.
-    taken: usize,
-    spans: [(Span, Span); AHEAD],
+    /// Of parts and of results.
+    steps: Window<(Span, Span), AHEAD>,
     /// Chunks that this rank has published for the others to reduce.
     put: usize,
     /// Chunks of which this rank has reduced its slice.
@@ -113,29 +113,13 @@ impl<'a> Reduce<'a> {
         let sliced = Sliced::new(ring, call, Form::Slice);
         let (collective, bytes) = (sliced.call.collective, sliced.call.bytes());
         let shares = Shares::at_first(ring.terms(), collective, bytes, sliced.operands.own_are_reached());
-        Self {
-            sliced,
-            taken: 0,
-            spans: [(Span::default(), Span::default()); AHEAD],
-            put: 0,
-            reduced: 0,
-            done: 0,
-            next_part: 0,
-            next_result: 0,
-            shares,
-        }
+        Self { sliced, steps: Window::new(), put: 0, reduced: 0, done: 0, next_part: 0, next_result: 0, shares }
     }
 
-    /// The steps of `chunk`; all ranks take them in the order of chunks. They are marked as consumed together, so that the
-    /// cells of the parts are kept until the results have been read there, too.
+    /// The steps of `chunk`. They are marked as consumed together, so that the cells of the parts are kept until the results
+    /// have been read there, too.
     fn spans(&mut self, ring: &mut Ring, chunk: usize) -> (Span, Span) {
-        if chunk == self.taken {
-            let parts = ring.take(self.sliced.chunks.bytes(chunk));
-            let results = ring.take(0);
-            self.spans[chunk % AHEAD] = (parts, results);
-            self.taken += 1;
-        }
-        self.spans[chunk % AHEAD]
+        self.steps.of(chunk, || (ring.take(self.sliced.chunks.bytes(chunk)), ring.take(0)))
     }
 
     /// What this rank reduces of `chunk`, counted from the chunk's start.
@@ -316,7 +300,7 @@ impl Progress for Reduce<'_> {
             let reduced = self.reduce(ring)?;
             let gathered = self.gather(ring)?;
             if self.done == self.sliced.chunks.number() {
-                let end = self.spans[(self.taken - 1) % AHEAD].1.end();
+                let end = self.steps.latest().1.end();
                 wait_for!(self.sliced.is_given_back(ring, end));
                 ring.leave();
                 return Ok(Poll::Ready(()));

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use crate::coll::sm::chunks::Chunks;
+use crate::coll::sm::window::Window;
 use crate::coll::sm::{CopyBytes, Terms, copy_of};
 use crate::copy::cico::{copy, copy_past_caches};
 use crate::error::Result;
@@ -39,9 +40,7 @@ pub(crate) struct Spread {
     /// Where the others' are wanted; the root of a bcast has them.
     to: Option<*mut u8>,
     copy_out: CopyBytes,
-    /// Chunks whose steps are taken; their spans, by chunk modulo `AHEAD`.
-    taken: usize,
-    spans: [Span; AHEAD],
+    steps: Window<Span, AHEAD>,
     /// Chunks of which this rank has published its slice.
     put: usize,
     /// Chunks that this rank has whole.
@@ -60,7 +59,7 @@ impl Spread {
         let chunks = Chunks::of_slices(ring, call, slice_bytes);
         let from = if is_source { call.send } else { call.recv.cast_const() };
         let to = (!is_source).then_some(call.recv);
-        Self { chunks, from, to, copy_out, taken: 0, spans: [Span::default(); AHEAD], put: 0, got: 0, next: 0 }
+        Self { chunks, from, to, copy_out, steps: Window::new(), put: 0, got: 0, next: 0 }
     }
 
     /// `slice` of `chunk`, counted from the begin of the vector.
@@ -69,17 +68,17 @@ impl Spread {
         offset + slice.start..offset + slice.end
     }
 
+    fn span(&mut self, ring: &mut Ring, chunk: usize) -> Span {
+        self.steps.of(chunk, || ring.take(self.chunks.largest_slice(chunk, ring.size())))
+    }
+
     /// Publishes this rank's slice of the next chunk, which `make` makes where it is to stand, if the ring has room.
     fn put(&mut self, ring: &mut Ring, make: &mut impl FnMut(&mut Ring, Range<usize>) -> Result<()>) -> Result<bool> {
         let chunk = self.put;
         if chunk == self.chunks.number() || chunk == self.got + AHEAD {
             return Ok(false);
         }
-        if chunk == self.taken {
-            self.spans[chunk % AHEAD] = ring.take(self.chunks.largest_slice(chunk, ring.size()));
-            self.taken += 1;
-        }
-        let span = self.spans[chunk % AHEAD];
+        let span = self.span(ring, chunk);
         if !ring.may_write(span)? {
             return Ok(false);
         }
@@ -98,7 +97,7 @@ impl Spread {
         if self.got == self.put {
             return Ok(false);
         }
-        let span = self.spans[self.got % AHEAD];
+        let span = self.span(ring, self.got);
         while let Some(&peer) = ring.peers().get(self.next) {
             if !ring.published(peer, span)? {
                 return Ok(false);
