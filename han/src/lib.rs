@@ -23,11 +23,8 @@ mod communicator;
 mod config;
 mod context;
 mod error;
-pub mod files;
-pub mod foreseen;
 mod forked;
 mod group;
-pub mod machine;
 mod misspelled;
 mod network;
 mod nodes;
@@ -35,8 +32,19 @@ mod parts;
 mod placing;
 mod request;
 pub mod select;
+
+// What the binary `han` is made of, which may change with any version.
+#[doc(hidden)]
+pub mod files;
+#[doc(hidden)]
+pub mod foreseen;
+#[doc(hidden)]
+pub mod machine;
+#[doc(hidden)]
 pub mod task;
+#[doc(hidden)]
 pub mod trace;
+#[doc(hidden)]
 pub mod tune;
 
 pub use communicator::Communicator;
