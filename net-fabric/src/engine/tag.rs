@@ -1,6 +1,6 @@
 //! The numbers by which messages and their completions are known.
 
-use crate::transport::{Tag, Token};
+use crate::transport::{NOTES, Tag, Token};
 
 /// Which operation of which communicator it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -16,7 +16,7 @@ pub struct Key {
 const MESSAGE_BITS: u32 = 20;
 const OPERATION_BITS: u32 = 12;
 const COMMUNICATOR_BITS: u32 = 15;
-const CONTROL: u64 = 1 << (MESSAGE_BITS + OPERATION_BITS + COMMUNICATOR_BITS);
+const _: () = assert!(NOTES.0 == 1 << (MESSAGE_BITS + OPERATION_BITS + COMMUNICATOR_BITS));
 
 /// Messages of one rank to another in one operation.
 pub const MAX_MESSAGES: u32 = 1 << MESSAGE_BITS;
@@ -37,7 +37,7 @@ impl Key {
 }
 
 /// The tag of messages between engines.
-pub(super) const CONTROL_TAG: Tag = Tag(CONTROL);
+pub(super) const CONTROL_TAG: Tag = NOTES;
 
 /// A step of an operation, as its completion names it. An operation's place is used again with another generation,
 /// so what comes late for an operation that was given up is known.

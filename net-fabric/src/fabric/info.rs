@@ -227,6 +227,11 @@ impl Info {
         self.send_attributes().inject_size
     }
 
+    /// Messages in each direction that may be under way at once, as it says.
+    pub fn outstanding(&self) -> usize {
+        self.send_attributes().size.min(self.receive_attributes().size)
+    }
+
     /// Pieces of memory that one message may consist of.
     pub fn pieces(&self) -> usize {
         self.send_attributes().iov_limit.min(self.receive_attributes().iov_limit)

@@ -16,11 +16,14 @@ pub use loopback::Loopback;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u64);
 
+/// Tags from here on are of notes, of which there are few: a transport keeps room for them beside all other messages.
+pub const NOTES: Tag = Tag(1 << 47);
+
 /// The caller's name for a send or receive that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
-/// In place of a sender's rank: whoever sends a message with that tag. Such tags are used for nothing else.
+/// In place of a sender's rank: whoever sends a note with that tag. Such tags are used for nothing else.
 pub const ANYBODY: usize = usize::MAX;
 
 /// What became of an attempt to begin a send or a receive.

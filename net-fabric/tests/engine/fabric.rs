@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use net_fabric::Error;
-use net_fabric::engine::{Engine, Key, Watch};
+use net_fabric::engine::{Engine, Key, Policy, Watch};
 use net_fabric::transport::Transport;
 use net_fabric::transport::ofi::{Config, OfiTransport, world_here};
 
 use crate::exact::everything;
 use crate::rig::{Case, DEADLINE, Part};
-use crate::vigil::{ALLREDUCE, Notebook, SECRET, World};
+use crate::vigil::{ALLREDUCE, BCAST, Notebook, SECRET, World, patient};
 
 fn ranks(size: usize) -> Vec<OfiTransport> {
     ranks_over("tcp", size)
@@ -109,6 +109,24 @@ fn notes_leave_room_for_messages_however_many_the_ranks() {
     }
     assert!(world.errors.iter().all(Option::is_none), "{:?}", world.errors);
     world.parts.iter().for_each(Part::check);
+}
+
+#[test]
+fn notes_are_heard_however_many_messages_are_awaited() {
+    let config = Config { providers: vec!["tcp;ofi_rxm".to_owned()], outstanding: 16, ..Config::default() };
+    let watch = Watch { ask_after: Duration::from_millis(1), ..patient() };
+    let mut world = World::new(world_here(&config, 2).unwrap(), watch);
+    // Rank 0 would have more receives posted than there is room for, and one takes the place of any other that ends.
+    let policy = Policy::EventDriven { sends: 2, recvs: 40 };
+    world.start(0, Case { root: 1, count: 400, chunk_bytes: 16, policy, ..BCAST }, 0);
+    // Rank 1 asks it for something else, more often than there are receives for notes.
+    let mut part = ALLREDUCE.part(1, 2, 0);
+    part.start(&mut world.engines[1], Key { communicator: 1, sequence: 0 });
+    world.parts.push(part);
+    let begun = Instant::now();
+    world.until("ten questions", |_| begun.elapsed() > Duration::from_millis(1500));
+    world.errors[1] = Some(world.engines[1].abort("enough"));
+    assert_eq!(world.common_error(&[0, 1]).to_string(), "rank 1 aborted the job: enough");
 }
 
 #[test]

@@ -104,7 +104,7 @@ pub struct Config {
     /// How often the queue is read in vain before [`progress`](crate::transport::Transport::progress) returns; at least
     /// once. For a rank that has nothing else to do, and a core for it, more often is quicker.
     pub reads: u32,
-    /// The most messages under way in each direction; the provider may take fewer.
+    /// The most messages under way in each direction, but for notes; the provider may take fewer.
     pub outstanding: usize,
     /// Bytes of messages that nobody has asked for yet which are taken to let others past, for providers that do not do
     /// so themselves. Beyond it they are taken only from peers whose message a receive awaits.

@@ -4,10 +4,14 @@ use std::mem::size_of;
 
 use super::Config;
 use crate::fabric::Info;
+use crate::transport;
+
+/// Notes under way in each direction for which there is room whatever else is.
+const NOTES: usize = 64;
 
 /// What an endpoint can do, and how it is used.
 pub(super) struct Limits {
-    /// In each direction. A provider that has no room for so many says so when they are posted.
+    /// In each direction, notes among them, which may be [more](Self::room).
     pub(super) outstanding: usize,
     pub(super) inject_bytes: usize,
     pub(super) max_message_bytes: usize,
@@ -31,7 +35,7 @@ impl Limits {
         let datagrams = info.provider() == "udp;ofi_rxd";
         let word = if word_in_message { size_of::<u64>() } else { 0 };
         Self {
-            outstanding: config.outstanding.max(1),
+            outstanding: config.outstanding.min(messages(info).saturating_sub(NOTES)).max(1),
             inject_bytes: info.inject_bytes(),
             max_message_bytes: info.max_message_bytes().saturating_sub(word).min(isize::MAX.cast_unsigned()),
             registers: config.register || info.registers_local_memory(),
@@ -44,13 +48,29 @@ impl Limits {
         }
     }
 
+    /// So many messages are under way in a direction when no further one with this tag may be: no other message takes
+    /// the place that a note has left before the next one is posted.
+    #[inline]
+    pub(super) fn room(&self, tag: u64) -> usize {
+        self.outstanding + if tag >= transport::NOTES.0 { NOTES } else { 0 }
+    }
+
     /// Messages in both directions, and one that looks for others.
     pub(super) fn slots(&self) -> usize {
-        2 * self.outstanding + 1
+        2 * (self.outstanding + NOTES) + 1
     }
 
     /// A completion for each, and some for the failures of messages without a slot.
     pub(super) fn completions(&self) -> usize {
         self.slots() + 64
+    }
+}
+
+/// Messages that a provider takes in each direction before it refuses one. Those over sockets have a small number, and
+/// take any.
+fn messages(info: &Info) -> usize {
+    match &*info.provider() {
+        "net" | "tcp" | "sockets" => usize::MAX,
+        _ => info.outstanding(),
     }
 }

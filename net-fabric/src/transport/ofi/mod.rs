@@ -8,8 +8,8 @@
 //! fewer, the word goes before the bytes, as a piece of its own, so that nothing is copied.
 //!
 //! There are as many slots as messages may be under way, and the completion queue has room for all of them, so it is
-//! never overrun; who finds no slot is [busy](Posted::Busy). A post that the provider has no room for is tried once
-//! more after the queue was read, then it is busy as well.
+//! never overrun; who finds no slot is [busy](Posted::Busy). Some are for [notes](super::NOTES) alone. A post that the
+//! provider has no room for is tried once more after the queue was read, then it is busy as well.
 //!
 //! Before a transport is dropped in order, its ranks [`leave`](Transport::leave) it.
 #![allow(unsafe_code)] // Memory of messages, and libfabric's promises about threads.
@@ -247,7 +247,7 @@ impl OfiTransport {
     /// As the transport's `send` and `receive`.
     unsafe fn begin(&mut self, kind: Kind, peer: usize, tag: u64, word: u64, data: Memory) -> Result<Posted> {
         let receives = matches!(kind, Kind::Receive(_));
-        let full = (if receives { self.receiving } else { self.sending }) >= self.limits.outstanding;
+        let full = (if receives { self.receiving } else { self.sending }) >= self.limits.room(tag);
         let handle = if receives { self.way_from(peer, data.bytes) } else { self.way_to(peer, data.bytes) };
         let with = Matching { peer: handle?, tag };
         let Some(slot) = self.slots.free().filter(|_| !full) else { return Ok(Posted::Busy) };
