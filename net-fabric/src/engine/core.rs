@@ -298,7 +298,7 @@ impl Core {
     }
 
     /// Lists an operation if it needs attention.
-    fn list(&mut self, place: u16) {
+    pub(super) fn list(&mut self, place: u16) {
         let slot = &mut self.places[usize::from(place)];
         let needs = slot.operation.as_ref().is_some_and(|operation| operation.needs_attention());
         if needs && !slot.listed {

@@ -264,10 +264,13 @@ impl Core {
         };
         if is_stranger {
             watcher.refuse(rank);
-            return operation.receive_again(
+            operation.receive_again(
                 name.step,
                 &mut Surroundings { transport, seal: &self.seal, spare: &mut self.spare, sent: &mut self.sent },
-            );
+            )?;
+            // It may have been refused.
+            self.list(name.place);
+            return Ok(());
         }
         let (own, other) = (watcher.host.name(own), watcher.host.name(rank));
         let did = match error {

@@ -498,6 +498,35 @@ fn strangers_are_refused_and_named() {
 }
 
 #[test]
+fn a_receive_that_is_refused_after_a_stranger_is_posted_later() {
+    for seed in 1..60 {
+        let mut ranks = Loopback::world(2, Options { disorder: Some(seed), ..Options::default() });
+        let mut stranger = ranks.pop().unwrap();
+        let bytes = [0xff; 16];
+        // SAFETY: the bytes live until it has completed.
+        let send = |stranger: &mut Loopback| unsafe { stranger.send(0, Tag(0), 1, bytes.as_ptr(), 16, Token(0)) };
+        let mut posted = send(&mut stranger).unwrap();
+        while posted == Posted::Busy {
+            posted = send(&mut stranger).unwrap();
+        }
+        let mut completed = Vec::new();
+        while posted == Posted::Pending && completed.is_empty() {
+            stranger.progress(&mut completed).unwrap();
+        }
+        let mut world = World::new(ranks, patient());
+        let mut part = Case { root: 1, ..BCAST }.part(0, 2, 0);
+        part.start(&mut world.engines[0], Key { communicator: 0, sequence: 0 });
+        world.parts.push(part);
+        world.until("the stranger is named", |world| !world.said().is_empty());
+        world.engines.push(Engine::watched(stranger, SECRET, patient(), Box::new(world.notebook.clone())));
+        world.errors.push(None);
+        world.start(1, Case { root: 1, ..BCAST }, 0);
+        world.finish();
+        world.parts.iter().for_each(Part::check);
+    }
+}
+
+#[test]
 fn without_a_watch_a_stranger_is_an_error() {
     let mut ranks = Loopback::world(2, Options::default());
     let mut stranger = ranks.pop().unwrap();
