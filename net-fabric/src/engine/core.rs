@@ -12,7 +12,7 @@ use super::seal::{Fingerprint, Seal};
 use super::tag::{Key, MAX_OPERATIONS, StepName};
 use super::watch::Watcher;
 use super::watch::note::Note;
-use super::work::{Announced, Called, Extents, Work};
+use super::work::{Announced, Called, Work};
 use super::{Handle, Settings};
 use crate::error::{Error, Result};
 use crate::schedule::{Action, Schedule};
@@ -36,7 +36,6 @@ pub(super) struct Core {
     pub(super) completed: Vec<Completion>,
     #[allow(clippy::vec_box)] // They move between here and their places.
     pub(super) idle: Vec<Box<Operation>>,
-    pub(super) extents: Extents,
     /// A schedule without steps.
     pub(super) nothing: Arc<Schedule>,
     pub(super) scratch: Pool,
@@ -87,7 +86,6 @@ impl Core {
             attention: Vec::new(),
             completed: Vec::new(),
             idle: Vec::new(),
-            extents: Extents::default(),
             nothing: Arc::default(),
             scratch: Pool::default(),
             spare: Vec::new(),

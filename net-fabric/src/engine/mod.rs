@@ -118,8 +118,7 @@ impl<T: Transport> Engine<T> {
     #[allow(unsafe_code)] // Takes over the promise about the operands.
     pub unsafe fn start(&mut self, work: Work) -> Result<Handle> {
         self.core.check()?;
-        let extent = self.core.extents.of(&work.schedule);
-        work.check(&extent, &self.transport)?;
+        work.check(&self.transport)?;
         let place = self.core.take_place()?;
         self.core.start(place, work, &mut self.transport).map_err(|error| self.fail(error))
     }

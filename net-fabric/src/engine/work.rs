@@ -6,7 +6,7 @@ use super::operands::{Operands, Reduction, Vectors};
 use super::seal::Fingerprint;
 use super::tag::{Key, MAX_COMMUNICATORS, MAX_MESSAGES};
 use crate::error::{Error, Result};
-use crate::schedule::{Action, Buffer, Schedule, Span};
+use crate::schedule::Schedule;
 use crate::transport::Transport;
 
 /// In which order, and how far ahead, an operation's steps are begun. The result is the same under each.
@@ -82,13 +82,17 @@ impl Work {
         if matches!(self.operands.vectors, Vectors::Null) { 0 } else { self.schedule.scratch_bytes() }
     }
 
-    /// Whether a transport can do it at all. `extent` is the schedule's.
-    pub(super) fn check(&self, extent: &Extent, transport: &impl Transport) -> Result<()> {
-        self.complaint(extent, transport).map_or(Ok(()), |complaint| Err(Error::InvalidArgument(complaint)))
+    /// Whether a transport can do it at all.
+    ///
+    /// # Panics
+    /// The schedule uses scratch memory beyond what it asks for: no builder makes such a thing.
+    pub(super) fn check(&self, transport: &impl Transport) -> Result<()> {
+        self.complaint(transport).map_or(Ok(()), |complaint| Err(Error::InvalidArgument(complaint)))
     }
 
-    fn complaint(&self, extent: &Extent, transport: &impl Transport) -> Option<String> {
-        let size = transport.size();
+    fn complaint(&self, transport: &impl Transport) -> Option<String> {
+        let (size, extent) = (transport.size(), self.schedule.extent());
+        assert!(extent.scratch_bytes <= self.schedule.scratch_bytes(), "the schedule's scratch memory holds its spans");
         let ranks = self.group.as_ref().map_or(size, |group| group.len());
         if let Some(rank) = self.group.as_ref().and_then(|group| group.iter().find(|rank| **rank as usize >= size)) {
             return Some(format!("rank {rank} of the group: the world's ranks are 0 to {}", size - 1));
@@ -141,83 +145,5 @@ impl Work {
         }
         let lacks_operator = extent.reduced_bytes > 0 && self.operands.reduction.is_none();
         lacks_operator.then(|| "the schedule reduces, so the operands need an operator".to_owned())
-    }
-}
-
-/// What a schedule needs.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Extent {
-    input_bytes: usize,
-    output_bytes: usize,
-    message_bytes: usize,
-    /// Ranks up to the greatest that has messages.
-    ranks: u32,
-    /// Messages to one rank, or from one.
-    messages: u32,
-    /// What the lengths of all reductions are multiples of.
-    reduced_bytes: usize,
-}
-
-impl Extent {
-    /// # Panics
-    /// The schedule uses scratch memory beyond what it asks for: no builder makes such a thing.
-    fn of(schedule: &Schedule) -> Self {
-        let mut extent = Self::default();
-        let mut scratch_bytes = 0;
-        for step in 0..schedule.len() {
-            let mut touch = |span: Span| match span.buffer {
-                Buffer::Input => extent.input_bytes = extent.input_bytes.max(span.end()),
-                Buffer::Output => extent.output_bytes = extent.output_bytes.max(span.end()),
-                Buffer::Scratch => scratch_bytes = scratch_bytes.max(span.end()),
-            };
-            match schedule.action(step) {
-                Action::Send { peer, message, from: span } | Action::Receive { peer, message, into: span } => {
-                    touch(span);
-                    extent.message_bytes = extent.message_bytes.max(span.bytes);
-                    extent.ranks = extent.ranks.max(peer.saturating_add(1));
-                    extent.messages = extent.messages.max(message.saturating_add(1));
-                }
-                Action::Copy { from, into } => [from, into].into_iter().for_each(touch),
-                Action::Reduce { left, right, into } => {
-                    [left, right, into].into_iter().for_each(touch);
-                    extent.reduced_bytes = greatest_divisor(extent.reduced_bytes, into.bytes);
-                }
-            }
-        }
-        assert!(scratch_bytes <= schedule.scratch_bytes(), "the schedule's scratch memory holds its spans");
-        extent
-    }
-}
-
-fn greatest_divisor(mut a: usize, mut b: usize) -> usize {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
-/// The extents of schedules that were used lately, so that one which is used again need not be gone through.
-#[derive(Debug, Default)]
-pub(super) struct Extents {
-    known: Vec<(Arc<Schedule>, Extent)>,
-    next: usize,
-}
-
-/// Schedules that are remembered.
-const KNOWN: usize = 8;
-
-impl Extents {
-    pub(super) fn of(&mut self, schedule: &Arc<Schedule>) -> Extent {
-        if let Some((_, extent)) = self.known.iter().find(|(known, _)| Arc::ptr_eq(known, schedule)) {
-            return *extent;
-        }
-        let extent = Extent::of(schedule);
-        if self.known.len() < KNOWN {
-            self.known.push((Arc::clone(schedule), extent));
-        } else {
-            self.known[self.next % KNOWN] = (Arc::clone(schedule), extent);
-            self.next += 1;
-        }
-        extent
     }
 }

@@ -4,6 +4,7 @@
 //! bytes what each step has to wait for. `docs/schedules.md` in this crate has the model and what it promises.
 
 mod builder;
+mod extent;
 mod hazards;
 mod packed;
 

@@ -1,5 +1,6 @@
 //! Schedules in memory: 40 bytes a step, because tens of thousands of ranks are simulated in one process.
 
+use super::extent::Extent;
 use super::{Action, Buffer, Span};
 
 /// What one rank does in a collective.
@@ -15,6 +16,7 @@ pub struct Schedule {
     follower_ends: Vec<u32>,
     followers: Vec<u32>,
     scratch_bytes: usize,
+    extent: Extent,
 }
 
 /// One step of a schedule.
@@ -123,6 +125,11 @@ impl Schedule {
         self.scratch_bytes
     }
 
+    /// What it needs.
+    pub(crate) fn extent(&self) -> &Extent {
+        &self.extent
+    }
+
     /// What the parts of scratch memory are aligned to.
     pub const SCRATCH_ALIGNMENT: usize = 64;
 
@@ -160,7 +167,8 @@ impl Schedule {
             start = step.waits_end as usize;
             index += 1;
         }
-        Self { steps, waits, follower_ends, followers, scratch_bytes }
+        let extent = Extent::of(steps.iter().map(Packed::action));
+        Self { steps, waits, follower_ends, followers, scratch_bytes, extent }
     }
 }
 
