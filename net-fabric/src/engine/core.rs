@@ -31,6 +31,8 @@ pub(super) struct Core {
     pub(super) places: Vec<Place>,
     pub(super) free: Vec<u16>,
     pub(super) turns: Vec<Turn>,
+    /// The windows of the operations under way that have begun beside an older one of their communicator.
+    windows: usize,
     /// Places whose operations have something to do although no message has completed.
     pub(super) attention: Vec<u16>,
     pub(super) completed: Vec<Completion>,
@@ -57,6 +59,8 @@ pub(super) struct Place {
     pub(super) operation: Option<Box<Operation>>,
     /// What waits for its turn, and its call.
     pub(super) queued: Option<(Work, Announced)>,
+    /// What the operation has of [`Core::windows`].
+    window: usize,
     /// How long the operation has waited since it was first looked at.
     pub(super) waited: Option<Duration>,
 }
@@ -83,6 +87,7 @@ impl Core {
             places: Vec::new(),
             free: Vec::new(),
             turns: Vec::new(),
+            windows: 0,
             attention: Vec::new(),
             completed: Vec::new(),
             idle: Vec::new(),
@@ -105,7 +110,7 @@ impl Core {
         let call = work.part_of.unwrap_or_else(|| self.announce(work.key, 0, work.fingerprint));
         let turn = self.turn(work.key.communicator);
         let generation = self.places[usize::from(place)].generation;
-        let may_begin = self.may_begin(turn);
+        let may_begin = self.may_begin(turn, &work, transport);
         let queue = &mut self.turns[turn].queue;
         if may_begin && queue.is_empty() {
             self.begin(turn, place, work, call, transport)?;
@@ -172,19 +177,26 @@ impl Core {
         })
     }
 
-    /// Whether another operation of a communicator may be under way.
+    /// Whether another operation of a communicator may be under way. Beside an older one of its own it leaves room for
+    /// those of other communicators that are the oldest there: messages of these must not be refused until the younger
+    /// ones end, which may wait for them on another rank.
     #[inline]
-    fn may_begin(&self, turn: usize) -> bool {
+    fn may_begin(&self, turn: usize, work: &Work, transport: &impl Transport) -> bool {
         let Turn { under_way, lead, .. } = &self.turns[turn];
-        *under_way < self.settings.operations && !lead.is_great()
+        let has_room = || self.windows.saturating_add(work.window()) <= transport.room() / 2;
+        !lead.is_great() && (*under_way == 0 || *under_way < self.settings.operations && has_room())
     }
 
     /// Begins a communicator's operations, as many as may be under way. The first of those which have not
     /// completed always is, on every rank, or others have yet to receive what came before it: so operations that wait for
     /// their turn hold nobody up.
     pub(super) fn take_turns<T: Transport>(&mut self, turn: usize, transport: &mut T) -> Result<()> {
-        while self.may_begin(turn) {
-            let Some(place) = self.turns[turn].queue.pop_front() else { return Ok(()) };
+        while let Some(&place) = self.turns[turn].queue.front() {
+            let first = self.places[usize::from(place)].queued.as_ref();
+            if !first.is_some_and(|(work, _)| self.may_begin(turn, work, transport)) {
+                break;
+            }
+            self.turns[turn].queue.pop_front();
             let queued = self.places[usize::from(place)].queued.take();
             let Some((work, call)) = queued else { unreachable!("what waits for its turn has work") };
             self.begin(turn, place, work, call, transport)?;
@@ -200,8 +212,10 @@ impl Core {
         call: Announced,
         transport: &mut T,
     ) -> Result<()> {
-        self.turns[turn].under_way += 1;
         let slot = &mut self.places[usize::from(place)];
+        slot.window = if self.turns[turn].under_way == 0 { 0 } else { work.window() };
+        self.windows += slot.window;
+        self.turns[turn].under_way += 1;
         let scratch = self.scratch.take(work.scratch_bytes());
         let mut operation = self.idle.pop().unwrap_or_else(|| Box::new(Operation::idle(&self.nothing)));
         operation.take_on(work, call, StepName { place, generation: slot.generation, step: 0 }, scratch);
@@ -310,6 +324,7 @@ impl Core {
         let slot = &mut self.places[usize::from(place)];
         let Some(mut operation) = slot.operation.take() else { return };
         slot.generation = slot.generation.wrapping_add(1);
+        self.windows -= slot.window;
         if slot.waited.take().is_some()
             && let Some(watcher) = &mut self.watcher
         {

@@ -82,6 +82,18 @@ impl Work {
         if matches!(self.operands.vectors, Vectors::Null) { 0 } else { self.schedule.scratch_bytes() }
     }
 
+    /// How many messages it has under way at once in either direction, at most.
+    pub(super) fn window(&self) -> usize {
+        let (sends, recvs) = match self.policy {
+            Policy::Blocking => (1, 1),
+            // A round may have many with one peer.
+            Policy::WaitAll => (u32::MAX, u32::MAX),
+            Policy::EventDriven { sends, recvs } => (sends, recvs),
+        };
+        let extent = self.schedule.extent();
+        extent.sends.under_way(sends).max(extent.receives.under_way(recvs))
+    }
+
     /// Whether a transport can do it at all.
     ///
     /// # Panics

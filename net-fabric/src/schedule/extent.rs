@@ -14,14 +14,41 @@ pub(crate) struct Extent {
     pub(crate) ranks: u32,
     /// Messages to one rank, or from one.
     pub(crate) messages: u32,
+    pub(crate) sends: Flow,
+    pub(crate) receives: Flow,
     /// What the lengths of all reductions are multiples of.
     pub(crate) reduced_bytes: usize,
+}
+
+/// The messages of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Flow {
+    messages: usize,
+    peers: usize,
+}
+
+impl Flow {
+    /// How many are under way at once, at most, if so many are with each peer.
+    pub(crate) fn under_way(self, with_each: u32) -> usize {
+        self.messages.min(self.peers.saturating_mul(with_each as usize))
+    }
+
+    /// A message that is the first with its peer if its number is 0.
+    fn count(&mut self, number: u32) {
+        self.messages += 1;
+        self.peers += usize::from(number == 0);
+    }
 }
 
 impl Extent {
     pub(super) fn of(actions: impl Iterator<Item = Action>) -> Self {
         let mut extent = Self::default();
         for action in actions {
+            match action {
+                Action::Send { message, .. } => extent.sends.count(message),
+                Action::Receive { message, .. } => extent.receives.count(message),
+                Action::Copy { .. } | Action::Reduce { .. } => {}
+            }
             match action {
                 Action::Send { peer, message, from: span } | Action::Receive { peer, message, into: span } => {
                     extent.touch(span);

@@ -66,6 +66,12 @@ pub trait Transport {
         usize::MAX
     }
 
+    /// How many messages may be under way in each direction, beside those notes for which room is kept; more are
+    /// refused as busy.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
     /// Whether [`receive`](Self::receive) takes [`ANYBODY`] for a peer.
     fn receives_from_anybody(&self) -> bool {
         false
@@ -159,6 +165,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn max_message_bytes(&self) -> usize {
         (**self).max_message_bytes()
+    }
+
+    fn room(&self) -> usize {
+        (**self).room()
     }
 
     fn receives_from_anybody(&self) -> bool {

@@ -120,13 +120,30 @@ fn notes_are_heard_however_many_messages_are_awaited() {
     let policy = Policy::EventDriven { sends: 2, recvs: 40 };
     world.start(0, Case { root: 1, count: 400, chunk_bytes: 16, policy, ..BCAST }, 0);
     // Rank 1 asks it for something else, more often than there are receives for notes.
-    let mut part = ALLREDUCE.part(1, 2, 0);
-    part.start(&mut world.engines[1], Key { communicator: 1, sequence: 0 });
-    world.parts.push(part);
+    world.start_on(1, ALLREDUCE, Key { communicator: 1, sequence: 0 });
     let begun = Instant::now();
     world.until("ten questions", |_| begun.elapsed() > Duration::from_millis(1500));
     world.errors[1] = Some(world.engines[1].abort("enough"));
     assert_eq!(world.common_error(&[0, 1]).to_string(), "rank 1 aborted the job: enough");
+}
+
+#[test]
+fn younger_operations_leave_room_for_the_oldest_of_another_communicator() {
+    // Its sends wait for their receives, of which those of the first three communicators would take all.
+    let config = Config { providers: vec!["tcp;ofi_rxm".to_owned()], outstanding: 64, ..Config::default() };
+    let mut world = World::new(world_here(&config, 2).unwrap(), Watch::default());
+    let case = Case { count: 30_000, chunk_bytes: 40_000, ..BCAST };
+    let many: Vec<_> =
+        (0..3).flat_map(|communicator| (0..30).map(move |sequence| Key { communicator, sequence })).collect();
+    let last = Key { communicator: 3, sequence: 0 };
+    many.iter().chain([&last]).for_each(|&key| world.start_on(1, case, key));
+    // The root waits for the last one before it begins the others.
+    world.start_on(0, case, last);
+    world.until("the last one", |world| world.engines[0].outstanding() == 0);
+    many.into_iter().for_each(|key| world.start_on(0, case, key));
+    world.finish();
+    assert!(world.errors.iter().all(Option::is_none), "{:?}", world.errors);
+    world.parts.iter().for_each(Part::check);
 }
 
 #[test]

@@ -29,9 +29,7 @@ fn who_is_too_far_ahead_waits_and_says_for_whom() {
     world.still.clear();
     // Each operation of another communicator begins at once.
     for rank in 0..2 {
-        let mut part = ALLREDUCE.part(rank, 2, 0);
-        part.start(&mut world.engines[rank], Key { communicator: 1, sequence: 0 });
-        world.parts.push(part);
+        world.start_on(rank, ALLREDUCE, Key { communicator: 1, sequence: 0 });
     }
     world.until("the allreduce", |world| world.engines[1].outstanding() == 0);
     assert_eq!(world.engines[0].outstanding(), CALLS as usize - 1024);

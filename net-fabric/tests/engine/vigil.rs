@@ -75,8 +75,12 @@ impl<T: Transport> World<T> {
     }
 
     pub(crate) fn start(&mut self, rank: usize, case: Case, sequence: u32) {
-        let mut part = case.part(rank, self.size(), sequence as usize);
-        let started = part.try_start(&mut self.engines[rank], Key { communicator: 0, sequence });
+        self.start_on(rank, case, Key { communicator: 0, sequence });
+    }
+
+    pub(crate) fn start_on(&mut self, rank: usize, case: Case, key: Key) {
+        let mut part = case.part(rank, self.size(), key.sequence as usize);
+        let started = part.try_start(&mut self.engines[rank], key);
         self.parts.push(part);
         if let Err(error) = started {
             self.errors[rank].get_or_insert(error);

@@ -327,6 +327,10 @@ impl Transport for OfiTransport {
         self.limits.max_message_bytes
     }
 
+    fn room(&self) -> usize {
+        self.limits.outstanding
+    }
+
     fn receives_from_anybody(&self) -> bool {
         true
     }
