@@ -9,8 +9,9 @@
 //! would wait at the peer's port until the peer itself looks there, which may be in an hour; when there is no room for
 //! more, its kernel does not answer either.
 //!
-//! A peer that refuses may have left in order, and its last message not be read yet. So it is asked twice, with polls
-//! that read what came between, and only one that something is still awaited from is given up.
+//! A peer that refuses may have left in order, and its last message not be read yet. And one whose host does not answer
+//! may be a living one whose port has no room at that moment, if what else asks there is dropped on the way. So both are
+//! asked twice, with polls that read what came between, and only one that something is still awaited from is given up.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -56,8 +57,8 @@ struct Peer {
     /// What its kernel has accepted.
     line: Option<TcpStream>,
     asked: Option<Instant>,
-    /// It has refused when it was asked last.
-    is_suspect: bool,
+    /// It has refused, or not answered, when it was asked last.
+    suspicion: Option<ErrorKind>,
 }
 
 /// Providers whose endpoints listen for TCP connections at their address.
@@ -67,7 +68,7 @@ pub(super) fn listens(provider: &str) -> bool {
 
 impl Watch {
     pub(super) fn new(addresses: Vec<SocketAddr>, interval: Duration) -> Self {
-        let peer = |address| Peer { address, heard: false, quiet: 0, line: None, asked: None, is_suspect: false };
+        let peer = |address| Peer { address, heard: false, quiet: 0, line: None, asked: None, suspicion: None };
         let peers = addresses.into_iter().map(peer).collect();
         Self { peers, looked: None, interval, asked: None, cursor: 0 }
     }
@@ -92,13 +93,13 @@ impl Watch {
             let answer = helper.join().unwrap_or(Ok(None));
             let lines = self.peers.iter().filter(|peer| peer.line.is_some()).count();
             let peer = &mut self.peers[number];
-            let was_suspect = std::mem::take(&mut peer.is_suspect);
+            let suspicion = peer.suspicion.take();
             if awaited.clone().any(|awaited| awaited == number) {
                 peer.asked = Some(Instant::now());
                 match answer {
                     Ok(line) => peer.line = line.filter(|_| lines < MOST_LINES),
-                    Err(error) if error.kind() == ErrorKind::ConnectionRefused && !was_suspect => {
-                        peer.is_suspect = true
+                    Err(error) if may_live(error.kind()) && suspicion != Some(error.kind()) => {
+                        peer.suspicion = Some(error.kind());
                     }
                     Err(error) => return Some((number, peer.reason(&error)?)),
                 }
@@ -113,9 +114,9 @@ impl Watch {
         if self.asked.is_some() {
             return None;
         }
-        // One that has refused, or the next one from the cursor on, or the lowest.
+        // A suspect, or the next one from the cursor on, or the lowest.
         let distance = |number: &usize| {
-            (!self.peers[*number].is_suspect, (number + self.peers.len() - self.cursor) % self.peers.len())
+            (self.peers[*number].suspicion.is_none(), (number + self.peers.len() - self.cursor) % self.peers.len())
         };
         let to_be_asked =
             |number: &usize| self.peers.get(*number).is_some_and(|peer| peer.is_to_be_asked(self.interval));
@@ -135,7 +136,7 @@ impl Watch {
         let mut gone = None;
         for (number, (peer, is_awaited)) in self.peers.iter_mut().zip(is_awaited).enumerate() {
             if !is_awaited || std::mem::take(&mut peer.heard) {
-                (peer.quiet, peer.line, peer.is_suspect) = (0, None, false);
+                (peer.quiet, peer.line, peer.suspicion) = (0, None, None);
             } else {
                 peer.quiet = (peer.quiet + 1).min(LOOKS);
                 gone = gone.or(peer.listen().map(|why| (number, why)));
@@ -171,6 +172,11 @@ impl Peer {
         };
         Some(format!("{reason} at {}", self.address))
     }
+}
+
+/// Whether a peer may live although it was asked with this outcome.
+fn may_live(outcome: ErrorKind) -> bool {
+    matches!(outcome, ErrorKind::ConnectionRefused | ErrorKind::TimedOut)
 }
 
 /// Connects to a peer. None if its host is in reach and does not answer at this port: too many wait there already.
@@ -273,7 +279,23 @@ mod tests {
         let waiting: Vec<_> = (0..3).map_while(|_| connect(watch.peers[0].address).unwrap()).collect();
         assert!(waiting.len() < 3, "there is room for one or two");
         assert_eq!(ask(&mut watch, 0, 0), None);
-        assert!(watch.peers[0].line.is_none() && !watch.peers[0].is_suspect);
+        assert!(watch.peers[0].line.is_none() && watch.peers[0].suspicion.is_none());
+    }
+
+    #[test]
+    fn those_that_do_not_answer_are_gone_if_they_do_not_twice() {
+        let mut watch = Watch::new(vec!["192.0.2.1:1".parse().unwrap()], Duration::from_secs(1));
+        let mut answer = |kind: Option<ErrorKind>| {
+            watch.asked = Some((0, thread::spawn(move || kind.map_or(Ok(None), |kind| Err(kind.into())))));
+            ask(&mut watch, 0, 0)
+        };
+        let (silence, refusal) = (Some(ErrorKind::TimedOut), Some(ErrorKind::ConnectionRefused));
+        for outcome in [silence, None, silence, refusal] {
+            assert_eq!(answer(outcome), None);
+        }
+        assert_eq!(answer(silence), None, "it has refused in between");
+        let (peer, reason) = answer(silence).unwrap();
+        assert!(peer == 0 && reason.contains("does not answer"), "{reason}");
     }
 
     #[test]
