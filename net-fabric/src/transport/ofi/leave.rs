@@ -18,6 +18,29 @@ const LINGERING: Duration = Duration::from_millis(250);
 const HEARD: Token = Token(u64::MAX);
 const TOLD: Token = Token(u64::MAX - 1);
 
+/// What counts of the time between two looks at the clock: this rank looks more often, or it was stopped, as the
+/// whole job may have been.
+const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// Time that this process waits, without that in which it was stopped.
+struct Patience {
+    left: Duration,
+    looked: Instant,
+}
+
+impl Patience {
+    fn new(limit: Duration) -> Self {
+        Self { left: limit, looked: Instant::now() }
+    }
+
+    fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        let passed = now.saturating_duration_since(self.looked).min(MOST_BETWEEN_LOOKS);
+        (self.left, self.looked) = (self.left.saturating_sub(passed), now);
+        self.left.is_zero()
+    }
+}
+
 impl OfiTransport {
     /// Waits until all ranks are here, and all that this rank has sent is on its way, whatever becomes of this
     /// process; then the transport can be dropped. Completions of other messages are not told any more. Messages of which nobody heard since
@@ -29,13 +52,13 @@ impl OfiTransport {
     /// # Errors
     /// A peer is gone, or has not come within `limit`.
     pub(super) fn leave_in_order(&mut self, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
+        let mut patience = Patience::new(limit);
         self.leaving = true;
-        let sends = self.tell_and_hear(deadline);
+        let sends = self.tell_and_hear(&mut patience);
         self.leaving = false;
         let mut sends = sends?;
         let mut completed = Vec::new();
-        while sends > 0 && Instant::now() < deadline && self.progress(&mut completed).is_ok() {
+        while sends > 0 && !patience.is_over() && self.progress(&mut completed).is_ok() {
             sends -= completed.drain(..).filter(|completion| completion.token == TOLD).count();
             thread::yield_now();
         }
@@ -47,7 +70,7 @@ impl OfiTransport {
     }
 
     /// All rounds; gives the number of sends that have not ended yet.
-    fn tell_and_hear(&mut self, deadline: Instant) -> Result<usize> {
+    fn tell_and_hear(&mut self, patience: &mut Patience) -> Result<usize> {
         let (rank, size) = (self.rank(), self.size());
         let mut sends = 0;
         let mut distance = 1;
@@ -80,7 +103,7 @@ impl OfiTransport {
                         sends -= 1;
                     }
                 }
-                if !(told && heard) && Instant::now() > deadline {
+                if patience.is_over() && !(told && heard) {
                     let peer = if heard { to } else { from };
                     return Err(Error::Unreachable { rank: peer, reason: "it has not left in time".to_owned() });
                 }
@@ -89,5 +112,20 @@ impl OfiTransport {
             distance *= 2;
         }
         Ok(sends)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, Instant, Patience};
+
+    #[test]
+    fn time_in_which_a_rank_is_stopped_does_not_count() {
+        let mut patience = Patience::new(Duration::from_secs(5));
+        for look in 1..=5 {
+            let stopped = Duration::from_secs(10);
+            patience.looked = Instant::now().checked_sub(stopped).expect("a clock that runs for ten seconds");
+            assert_eq!(patience.is_over(), look == 5, "{look}");
+        }
     }
 }
