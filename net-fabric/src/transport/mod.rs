@@ -115,7 +115,8 @@ pub trait Transport {
     /// Lets messages move and appends what has completed to `completed`.
     ///
     /// # Errors
-    /// The transport is broken: no message will complete any more.
+    /// The transport is broken: no message will complete any more. Or a message was lost that had been
+    /// [done](Posted::Done), which is told once: others still move, so that whoever ends everything can tell its peers.
     fn progress(&mut self, completed: &mut Vec<Completion>) -> Result<()>;
 
     /// Gives a message up: when this returns, its memory is free. It may have completed before; either way a

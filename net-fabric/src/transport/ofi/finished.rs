@@ -15,7 +15,7 @@ impl OfiTransport {
         let Some(slot) = self.slots.slot_of(event.context) else {
             if let Some(failure) = event.failure {
                 let reason = format!("a message whose bytes were taken along was lost: {}", failure.words);
-                self.broken.get_or_insert(Error::Fabric { call: "fi_tinjectdata", reason });
+                self.untold.get_or_insert(Error::Fabric { call: "fi_tinjectdata", reason });
             }
             return;
         };
@@ -117,5 +117,38 @@ impl OfiTransport {
                 endpoint.cancel(self.slots.context(slot));
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::ptr;
+
+    use crate::fabric::{Event, Failure};
+    use crate::transport::ofi::{Config, world_here};
+    use crate::transport::{Posted, Tag, Token, Transport};
+
+    #[test]
+    fn the_loss_of_a_message_that_was_done_is_told_and_others_still_go() {
+        let mut ranks = world_here(&Config::default(), 2).unwrap();
+        let failure = Failure { code: 5, excess_bytes: 0, words: "worn out".to_owned() };
+        ranks[0].finish(Event { context: ptr::null_mut(), bytes: 0, word: 0, tag: 0, failure: Some(failure) });
+        let mut completed = Vec::new();
+        let error = ranks[0].progress(&mut completed).unwrap_err().to_string();
+        assert!(error.contains("was lost: worn out"), "{error}");
+        let mut into = [0; 8];
+        // SAFETY: the memory outlives the transport's use of it, which ends below.
+        let posted = unsafe { ranks[1].receive(0, Tag(1), into.as_mut_ptr(), 8, Token(1)) };
+        assert_eq!(posted.unwrap(), Posted::Pending);
+        // SAFETY: the bytes live for ever.
+        while unsafe { ranks[0].send(1, Tag(1), 7, [9; 8].as_ptr(), 8, Token(2)) }.unwrap() == Posted::Busy {
+            ranks.iter_mut().for_each(|rank| rank.progress(&mut completed).unwrap());
+        }
+        while completed.is_empty() {
+            ranks[0].progress(&mut Vec::new()).unwrap();
+            ranks[1].progress(&mut completed).unwrap();
+        }
+        assert_eq!((completed[0].word, into), (7, [9; 8]));
     }
 }

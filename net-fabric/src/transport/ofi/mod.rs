@@ -94,6 +94,8 @@ pub struct OfiTransport {
     /// Ended, but not yet told.
     ready: Vec<Completion>,
     broken: Option<Error>,
+    /// A message was lost of which nobody awaits the end. Others still go, so the caller can tell its peers.
+    untold: Option<Error>,
     description: String,
 }
 
@@ -147,6 +149,7 @@ impl OfiTransport {
             stall: Stall::default(),
             ready: Vec::new(),
             broken: None,
+            untold: None,
             description,
         })
     }
@@ -422,7 +425,7 @@ impl Transport for OfiTransport {
             }
         }
         completed.append(&mut self.ready);
-        Ok(())
+        self.untold.take().map_or(Ok(()), Err)
     }
 
     fn cancel(&mut self, token: Token) {
