@@ -233,7 +233,8 @@ impl Core {
             }
             watcher.host.speak(&sentence);
         }
-        overdue.or_else(|| watcher.lost(now)).map_or(Ok(()), Err)
+        watcher.forget_others();
+        overdue.map_or(Ok(()), Err)
     }
 
     /// A message of an operation has come with another length or word than it should.

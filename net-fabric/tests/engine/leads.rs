@@ -42,10 +42,10 @@ fn who_is_too_far_ahead_waits_and_says_for_whom() {
     world.parts.iter().for_each(Part::check);
 
     let mut world = far_ahead();
-    *world.notebook.dead.lock().unwrap() = Some(1);
+    world.engines.truncate(1);
     let error = world.common_error(&[0]).to_string();
-    let expected =
-        "rank 1 cannot be reached: its node is down; found by rank 0 in bcast(count 4, root 0) #1024 on communicator 0";
+    let expected = "rank 1 cannot be reached: its end of the loopback was dropped; found by rank 0 in bcast(count 4, \
+                    root 0) #1024 on communicator 0";
     assert_eq!(error, expected);
 }
 

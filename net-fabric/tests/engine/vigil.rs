@@ -16,21 +16,16 @@ use crate::rig::{Case, DEADLINE, Part, Random};
 
 pub(crate) const SECRET: Settings = Settings { secret: Secret([5; 16]), operations: 64 };
 
-/// Writes down what is said, and knows who is dead.
+/// Writes down what is said.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Notebook {
     said: Arc<Mutex<Vec<String>>>,
-    pub(crate) dead: Arc<Mutex<Option<usize>>>,
 }
 
 impl Host for Notebook {
     fn call(&self, fingerprint: Fingerprint) -> String {
         let name = ["barrier", "bcast", "reduce", "allreduce"][usize::try_from(fingerprint.0[0] % 256).unwrap() - 1];
         format!("{name}(count {}, root {})", fingerprint.0[1], fingerprint.0[0] >> 8)
-    }
-
-    fn fate(&mut self, rank: usize) -> Option<String> {
-        (*self.dead.lock().unwrap() == Some(rank)).then(|| "its node is down".to_owned())
     }
 
     fn speak(&mut self, sentence: &str) {
@@ -330,21 +325,13 @@ fn a_chain_of_waiting_ranks_is_told() {
 }
 
 #[test]
-fn limits_of_time_and_silence_are_errors() {
+fn a_wait_beyond_the_limit_of_time_is_an_error() {
     let watch = Watch { time_limit: Some(Duration::from_millis(40)), ..patient() };
     let mut overdue = world(2, watch, Options::default());
     overdue.start(0, ALLREDUCE, 0);
     let error = overdue.common_error(&[0, 1]).to_string();
     assert!(error.starts_with("timeout: rank 0 has waited "), "{error}");
     assert!(error.contains(" s in allreduce(count 4, root 0) #0 on communicator 0 for rank 1, which has "), "{error}");
-
-    let watch = Watch { silence_limit: Some(Duration::from_secs(2)), ..patient() };
-    let mut silent = world(3, watch, Options::default());
-    silent.start(0, ALLREDUCE, 0);
-    silent.still = vec![1];
-    let error = silent.common_error(&[0, 2]);
-    assert!(matches!(error, Error::Unreachable { rank: 1, .. }), "{error}");
-    assert!(error.to_string().contains("it has not answered for "), "{error}");
 }
 
 #[test]
@@ -358,18 +345,6 @@ fn time_in_which_a_rank_stands_still_is_no_waiting() {
     assert!(world.errors[0].is_none(), "{:?}", world.errors);
     let error = world.common_error(&[0, 1]).to_string();
     assert!(error.starts_with("timeout: rank 0 has waited 1.5 s"), "{error}");
-}
-
-#[test]
-fn a_host_that_knows_better_ends_the_wait() {
-    let mut world = world(3, patient(), Options::default());
-    world.start(0, ALLREDUCE, 7);
-    world.still = vec![1];
-    *world.notebook.dead.lock().unwrap() = Some(1);
-    let error = world.common_error(&[0, 2]).to_string();
-    let expected = "rank 1 cannot be reached: its node is down; found by rank 0 in allreduce(count 4, root 0) #7 on \
-                    communicator 0";
-    assert_eq!(error, expected);
 }
 
 #[test]

@@ -33,9 +33,6 @@ pub struct Watch {
     /// A rank that finds another one out of reach listens for so long whether that one, or a third, has said why:
     /// whoever ends a job may have to close its own end with it.
     pub listen: Duration,
-    /// A rank that has not answered for so long counts as unreachable. Without it, one may compute as long as it
-    /// likes between its calls.
-    pub silence_limit: Option<Duration>,
 }
 
 impl Default for Watch {
@@ -45,7 +42,6 @@ impl Default for Watch {
             speak_after: Some(Duration::from_secs(30)),
             time_limit: None,
             listen: Duration::from_millis(400),
-            silence_limit: None,
         }
     }
 }
@@ -75,12 +71,6 @@ pub trait Host: Debug {
         format!("rank {rank}")
     }
 
-    /// How it is known that a rank will never answer, if it is. Asked now and then about ranks that are silent.
-    fn fate(&mut self, rank: usize) -> Option<String> {
-        let _ = rank;
-        None
-    }
-
     /// Says something to whoever looks after the job.
     fn speak(&mut self, sentence: &str) {
         reduce_kernels::say(&format!("han: watchdog: {sentence}"));
@@ -99,8 +89,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const MOST_BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// Longest time between two questions to a rank.
 const ASK_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
-/// Time between two questions to the host.
-const FATE_EVERY: Duration = Duration::from_millis(500);
 /// How long a rank has to say what it does instead, when its messages have shown that it does something else.
 const EXPLAINS_WITHIN: Duration = Duration::from_secs(1);
 /// Strangers that are spoken of.
@@ -118,7 +106,6 @@ pub(super) struct Watcher {
     /// Calls that this rank has waited in at the last look, and after how much waiting each is spoken of next.
     pub(super) spoken: BTreeMap<Called, Duration>,
     looked: Option<Instant>,
-    fate_at: Option<Instant>,
     strangers: u64,
     /// The job's end was another rank's news.
     pub(super) told: bool,
@@ -164,7 +151,6 @@ impl Watcher {
             suspects: Vec::new(),
             spoken: BTreeMap::new(),
             looked: None,
-            fate_at: None,
             strangers: 0,
             told: false,
         }
@@ -209,24 +195,9 @@ impl Watcher {
         is_time
     }
 
-    /// Forgets ranks that are not waited for any more. Of the others, one that is gone.
-    pub(super) fn lost(&mut self, now: Instant) -> Option<Error> {
+    /// Forgets ranks that are not waited for any more.
+    pub(super) fn forget_others(&mut self) {
         self.peers.retain(|_, peer| peer.awaited);
-        let silent =
-            |peer: &Peer| peer.silent_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        if let Some(limit) = self.watch.silence_limit
-            && let Some((&rank, peer)) = self.peers.iter().find(|(_, peer)| silent(peer) >= limit)
-        {
-            let reason = format!("it has not answered for {:.1} s", silent(peer).as_secs_f64());
-            return Some(Error::Unreachable { rank, reason });
-        }
-        if self.fate_at.is_some_and(|at| now < at) {
-            return None;
-        }
-        self.fate_at = Some(now + FATE_EVERY);
-        let host = &mut self.host;
-        let asked = self.peers.iter().filter(|(_, peer)| !silent(peer).is_zero());
-        asked.into_iter().find_map(|(&rank, _)| host.fate(rank).map(|reason| Error::Unreachable { rank, reason }))
     }
 
     /// A rank has answered. It is returned if it is known to do something else.
