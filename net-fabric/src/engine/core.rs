@@ -34,7 +34,7 @@ pub(super) struct Core {
     /// The windows of the operations under way that have begun beside an older one of their communicator.
     windows: usize,
     /// Places whose operations have something to do although no message has completed.
-    pub(super) attention: Vec<u16>,
+    pub(super) attention: VecDeque<u16>,
     pub(super) completed: Vec<Completion>,
     #[allow(clippy::vec_box)] // They move between here and their places.
     pub(super) idle: Vec<Box<Operation>>,
@@ -88,7 +88,7 @@ impl Core {
             free: Vec::new(),
             turns: Vec::new(),
             windows: 0,
-            attention: Vec::new(),
+            attention: VecDeque::new(),
             completed: Vec::new(),
             idle: Vec::new(),
             nothing: Arc::default(),
@@ -255,7 +255,7 @@ impl Core {
         outcome?;
         // What needs attention again afterwards comes behind those that are here now.
         for _ in 0..self.attention.len() {
-            let place = self.attention.remove(0);
+            let Some(place) = self.attention.pop_front() else { break };
             let slot = &mut self.places[usize::from(place)];
             slot.listed = false;
             if let Some(operation) = &mut slot.operation {
@@ -315,7 +315,7 @@ impl Core {
         let needs = slot.operation.as_ref().is_some_and(|operation| operation.needs_attention());
         if needs && !slot.listed {
             slot.listed = true;
-            self.attention.push(place);
+            self.attention.push_back(place);
         }
     }
 
