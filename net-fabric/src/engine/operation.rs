@@ -135,7 +135,7 @@ impl Operation {
         match self.policy {
             Policy::Blocking => {}
             Policy::WaitAll => self.round_ends = [0; 2],
-            Policy::EventDriven { .. } => self.lanes.lay(&self.schedule),
+            Policy::EventDriven { sends, recvs } => self.lanes.lay(&self.schedule, sends, recvs),
         }
     }
 
@@ -167,7 +167,7 @@ impl Operation {
         match self.policy {
             Policy::Blocking => self.follow_program(around),
             Policy::WaitAll => self.enter_round(around),
-            Policy::EventDriven { sends, recvs } => self.begin_all(sends, recvs, around),
+            Policy::EventDriven { .. } => self.begin_all(around),
         }
     }
 
@@ -190,7 +190,7 @@ impl Operation {
             match self.policy {
                 Policy::Blocking => {}
                 Policy::WaitAll => self.retry_rounds(around)?,
-                Policy::EventDriven { sends, recvs } => self.pump_all(sends, recvs, around)?,
+                Policy::EventDriven { .. } => self.pump_all(around)?,
             }
         }
         self.settle(around)?;
@@ -204,7 +204,7 @@ impl Operation {
             match self.policy {
                 Policy::Blocking => return self.follow_program(around),
                 Policy::WaitAll => self.wake_in_rounds(around)?,
-                Policy::EventDriven { sends, recvs } => self.wake_in_lanes(sends, recvs, around)?,
+                Policy::EventDriven { .. } => self.wake_in_lanes(around)?,
             }
             if budget == 0 {
                 return Ok(());

@@ -31,6 +31,9 @@ struct Lane {
 /// The messages of an operation by peer.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
+    /// Sends and receives that are under way at once in each lane, at most.
+    most_sends: u32,
+    most_receives: u32,
     lanes: Vec<Lane>,
     /// Steps: for each lane those that send, then those that receive.
     steps: Vec<u32>,
@@ -48,7 +51,8 @@ const LOCAL: u32 = u32::MAX;
 impl Lanes {
     /// Sorts the messages of a schedule by peer, lanes in the order of their first messages.
     #[expect(clippy::cast_possible_truncation, reason = "steps and peers are numbered by 32 bits")]
-    pub(super) fn lay(&mut self, schedule: &Schedule) {
+    pub(super) fn lay(&mut self, schedule: &Schedule, most_sends: u32, most_receives: u32) {
+        (self.most_sends, self.most_receives) = (most_sends, most_receives);
         self.lanes.clear();
         self.of.clear();
         self.touched.clear();
@@ -111,14 +115,9 @@ impl Lanes {
 
 impl Operation {
     /// Posts the first receives of all lanes, then begins the rest in the order of the program.
-    pub(super) fn begin_all<T: Transport>(
-        &mut self,
-        sends: u32,
-        recvs: u32,
-        around: &mut Surroundings<'_, T>,
-    ) -> Result<()> {
+    pub(super) fn begin_all<T: Transport>(&mut self, around: &mut Surroundings<'_, T>) -> Result<()> {
         for lane in 0..self.lanes.lanes.len() {
-            self.pump_receives(lane, recvs, around)?;
+            self.pump_receives(lane, around)?;
         }
         for step in 0..self.schedule.len() {
             let of = self.lanes.of[step];
@@ -130,7 +129,7 @@ impl Operation {
             if of == LOCAL {
                 self.enqueue(number);
             } else if of & RECEIVES == 0 {
-                let may_begin = self.sendable(of as usize, sends, recvs).any(|ready| ready == number);
+                let may_begin = self.sendable(of as usize).any(|ready| ready == number);
                 if may_begin && !self.refused {
                     self.begin_send(of as usize, number, around)?;
                 }
@@ -140,14 +139,9 @@ impl Operation {
     }
 
     /// Looks into all lanes again.
-    pub(super) fn pump_all<T: Transport>(
-        &mut self,
-        sends: u32,
-        recvs: u32,
-        around: &mut Surroundings<'_, T>,
-    ) -> Result<()> {
+    pub(super) fn pump_all<T: Transport>(&mut self, around: &mut Surroundings<'_, T>) -> Result<()> {
         for lane in 0..self.lanes.lanes.len() {
-            self.pump(lane, sends, recvs, around)?;
+            self.pump(lane, around)?;
         }
         Ok(())
     }
@@ -165,12 +159,7 @@ impl Operation {
     }
 
     /// Begins what completed steps have made possible.
-    pub(super) fn wake_in_lanes<T: Transport>(
-        &mut self,
-        sends: u32,
-        recvs: u32,
-        around: &mut Surroundings<'_, T>,
-    ) -> Result<()> {
+    pub(super) fn wake_in_lanes<T: Transport>(&mut self, around: &mut Surroundings<'_, T>) -> Result<()> {
         loop {
             let mut at = 0;
             while let Some(&step) = self.woken.get(at) {
@@ -184,7 +173,7 @@ impl Operation {
             let mut at = 0;
             while let Some(&lane) = self.lanes.touched.get(at) {
                 at += 1;
-                self.pump(lane as usize, sends, recvs, around)?;
+                self.pump(lane as usize, around)?;
             }
             self.lanes.touched.clear();
             if self.woken.is_empty() {
@@ -193,17 +182,11 @@ impl Operation {
         }
     }
 
-    fn pump<T: Transport>(
-        &mut self,
-        lane: usize,
-        sends: u32,
-        recvs: u32,
-        around: &mut Surroundings<'_, T>,
-    ) -> Result<()> {
-        self.pump_receives(lane, recvs, around)?;
+    fn pump<T: Transport>(&mut self, lane: usize, around: &mut Surroundings<'_, T>) -> Result<()> {
+        self.pump_receives(lane, around)?;
         loop {
             self.advance(lane);
-            let Some(step) = self.sendable(lane, sends, recvs).next() else { return Ok(()) };
+            let Some(step) = self.sendable(lane).next() else { return Ok(()) };
             if self.begin_send(lane, step, around)? == Begun::Refused {
                 return Ok(());
             }
@@ -211,13 +194,14 @@ impl Operation {
     }
 
     /// Sends to the lane's peer that may begin, the oldest message first.
-    fn sendable(&self, lane: usize, most: u32, recvs: u32) -> impl Iterator<Item = u32> {
+    fn sendable(&self, lane: usize) -> impl Iterator<Item = u32> {
+        let Lanes { most_sends, most_receives, .. } = self.lanes;
         let Lane { first_send, sends, oldest_send, sends_under_way, .. } = self.lanes.lanes[lane];
         let is_oldest_ahead = self.lanes.steps[(first_send + oldest_send) as usize..(first_send + sends) as usize]
             .first()
             .is_some_and(|&step| (1..QUEUED).contains(&self.waiting[step as usize]));
-        let most = if is_oldest_ahead { most - 1 } else { most };
-        let ahead = if sends_under_way < most { recvs } else { 0 };
+        let most = if is_oldest_ahead { most_sends - 1 } else { most_sends };
+        let ahead = if sends_under_way < most { most_receives } else { 0 };
         let (from, to) = (first_send + oldest_send, first_send + oldest_send.saturating_add(ahead).min(sends));
         let steps = &self.lanes.steps[from as usize..to as usize];
         steps.iter().copied().filter(|&step| self.waiting[step as usize] == 0)
@@ -248,10 +232,10 @@ impl Operation {
         }
     }
 
-    fn pump_receives<T: Transport>(&mut self, lane: usize, recvs: u32, around: &mut Surroundings<'_, T>) -> Result<()> {
+    fn pump_receives<T: Transport>(&mut self, lane: usize, around: &mut Surroundings<'_, T>) -> Result<()> {
         loop {
             let Lane { first_receive, receives, next_receive, receives_under_way, .. } = self.lanes.lanes[lane];
-            if receives_under_way >= recvs || next_receive == receives {
+            if receives_under_way >= self.lanes.most_receives || next_receive == receives {
                 return Ok(());
             }
             let step = self.lanes.steps[(first_receive + next_receive) as usize];
