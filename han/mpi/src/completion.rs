@@ -69,15 +69,29 @@ type WaitFn = unsafe extern "C-unwind" fn(Request, Status) -> c_int;
 type WaitallFn = unsafe extern "C-unwind" fn(c_int, Requests, Status) -> c_int;
 type WaitanyFn = unsafe extern "C-unwind" fn(c_int, Requests, Number, Status) -> c_int;
 
-/// Calls `test`, which stores into `flag` how many requests it has completed, or whether; what `found` says of them is the
-/// code to return, if a collective among them may have failed.
-fn tested(
-    count: c_int,
-    requests: Requests,
-    flag: Number,
-    test: impl FnOnce() -> c_int,
-    found: impl FnOnce(&Tested, c_int) -> c_int,
-) -> c_int {
+/// Which of its requests a call completes, and where it says so.
+enum Completed {
+    /// The only one.
+    One,
+    /// That of an index.
+    Any(Number),
+    /// All, with their statuses.
+    All(Status),
+    /// Those of the indices, with their statuses.
+    Listed(Number, Status),
+}
+
+/// The first `number` indices at `indices`.
+fn listed(number: c_int, indices: Number) -> impl Iterator<Item = c_int> {
+    // `MPI_UNDEFINED`, that there are none, is negative.
+    let places = 0..usize::try_from(number).unwrap_or(0);
+    // SAFETY: the callers' library has stored as many indices, or the program's array has room for them.
+    places.map(move |place| unsafe { indices.wrapping_add(place).read() })
+}
+
+/// Calls `test`, which stores into `flag` how many requests it has completed, or whether; gives the code to return, which is
+/// another one than the MPI's if a collective among them has failed.
+fn tested(count: c_int, requests: Requests, flag: Number, completed: Completed, test: impl FnOnce() -> c_int) -> c_int {
     let tested = Tested::new(count, requests);
     let code = test();
     // A failure that completes a request is noted before, so the MPI library's own synchronisation orders this read.
@@ -85,13 +99,26 @@ fn tested(
         return code;
     }
     if code != SUCCESS {
-        tested.forget();
+        match completed {
+            Completed::One | Completed::Any(_) => tested.beside(0..count, None),
+            Completed::All(statuses) => tested.beside(0..count, Some(statuses)),
+            Completed::Listed(indices, _) if flag.is_null() || indices.is_null() => {} // the call was refused
+            Completed::Listed(indices, statuses) => {
+                // SAFETY: the program gives room for a number, and what it is without one does no harm.
+                let number = unsafe { flag.read() }.min(count);
+                tested.beside(listed(number, indices), Some(statuses));
+            }
+        }
         return code;
     }
     // SAFETY: the callers' pointers are to room for a number, and the library has stored one.
-    match unsafe { flag.read() } {
-        0 => SUCCESS,
-        number => found(&tested, number),
+    match (unsafe { flag.read() }, completed) {
+        (0, _) => SUCCESS,
+        (_, Completed::One) => tested.one(0),
+        // SAFETY: the library has stored an index there, or `MPI_UNDEFINED`, which is nobody's.
+        (_, Completed::Any(index)) => tested.one(unsafe { index.read() }),
+        (_, Completed::All(statuses)) => tested.several(0..count, statuses),
+        (number, Completed::Listed(indices, statuses)) => tested.several(listed(number, indices), statuses),
     }
 }
 
@@ -99,14 +126,14 @@ fn test(request: Request, flag: Number, status: Status) -> c_int {
     let real = theirs!(c"PMPI_Test", TestFn);
     // SAFETY: the arguments are those of the program's call, here and below.
     let test = || ask(|| unsafe { real(request, flag, status) }, || is_none(flag));
-    tested(1, request.cast(), flag, test, |tested, _| tested.one(0))
+    tested(1, request.cast(), flag, Completed::One, test)
 }
 
 fn testall(count: c_int, requests: Requests, flag: Number, statuses: Status) -> c_int {
     let real = theirs!(c"PMPI_Testall", TestallFn);
     // SAFETY: as above.
     let test = || ask(|| unsafe { real(count, requests, flag, statuses) }, || is_none(flag));
-    tested(count, requests, flag, test, |tested, _| tested.several(0..count, statuses))
+    tested(count, requests, flag, Completed::All(statuses), test)
 }
 
 /// Waits for all of them, in the MPI: it knows what to do about errors, and with requests that it does not like to be tested
@@ -127,7 +154,7 @@ fn wait_for_all(count: c_int, requests: Requests, statuses: Status) -> c_int {
     complete_own((0..number).map(handle));
     let wait = || if are_complete((0..number).map(handle)) { wait() } else { deputy::during(wait) };
     let mut all = 1;
-    tested(count, requests, &raw mut all, wait, |tested, _| tested.several(0..count, statuses))
+    tested(count, requests, &raw mut all, Completed::All(statuses), wait)
 }
 
 /// How long collectives are waited for before the MPI's messages go on, too: other ranks may wait for these.
@@ -184,21 +211,14 @@ fn testany(count: c_int, requests: Requests, index: Number, flag: Number, status
     let real = theirs!(c"PMPI_Testany", TestanyFn);
     // SAFETY: as above.
     let test = || ask(|| unsafe { real(count, requests, index, flag, status) }, || is_none(flag));
-    // SAFETY: the library has stored an index there, or `MPI_UNDEFINED`, which is nobody's.
-    tested(count, requests, flag, test, |tested, _| tested.one(unsafe { index.read() }))
+    tested(count, requests, flag, Completed::Any(index), test)
 }
 
 fn testsome(count: c_int, requests: Requests, completed: Number, indices: Number, statuses: Status) -> c_int {
     let real = theirs!(c"PMPI_Testsome", TestsomeFn);
     // SAFETY: as above.
     let test = || ask(|| unsafe { real(count, requests, completed, indices, statuses) }, || is_none(completed));
-    tested(count, requests, completed, test, |tested, number| {
-        // `MPI_UNDEFINED`, that there are none, is negative.
-        let places = 0..usize::try_from(number).unwrap_or(0);
-        // SAFETY: the library has stored as many indices.
-        let completed = places.map(|place| unsafe { indices.wrapping_add(place).read() });
-        tested.several(completed, statuses)
-    })
+    tested(count, requests, completed, Completed::Listed(indices, statuses), test)
 }
 
 /// Begins those persistent collectives once more whose receives the MPI library has started.

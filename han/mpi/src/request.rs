@@ -231,6 +231,20 @@ impl Requests {
             || self.pending.borrow_mut().all().any(|pending| pending.receive.handle == handle)
     }
 
+    /// Whether the handle is that of a persistent collective which is not started, or has been completed since.
+    pub(crate) fn is_inactive(&self, process: &Process, handle: Word) -> bool {
+        type GetStatus = unsafe extern "C-unwind" fn(Word, *mut c_int, *mut c_void) -> c_int;
+        if !self.persistent.borrow().contains_key(&handle) {
+            return false;
+        }
+        let get_status = theirs!(c"PMPI_Request_get_status", GetStatus);
+        let (mut flag, mut status) = (0, StatusRoom::new());
+        // SAFETY: the receive is this library's, and there is room for both answers.
+        let code = unsafe { get_status(handle, &raw mut flag, status.place()) };
+        // SAFETY: the library has stored a status if it has set the flag.
+        code == SUCCESS && flag != 0 && unsafe { process.abi.status.is_empty(status.place()) }
+    }
+
     /// The collectives under way that have these requests.
     fn awaited(&self, mut handles: Vec<Word>) -> Awaited {
         let awaited = Awaited::default();

@@ -111,6 +111,18 @@ impl Status {
         let place = statuses.wrapping_byte_add(index * self.bytes + self.error_at);
         (statuses.addr() != self.ignore).then(|| place.cast())
     }
+
+    /// Whether a status is the empty one: that of no message, whose tag is `MPI_ANY_TAG`, while those of messages are not negative.
+    ///
+    /// # Safety
+    /// There is a status.
+    pub(crate) unsafe fn is_empty(&self, status: *const c_void) -> bool {
+        // In all of them the tag stands before the error.
+        let tag = status.wrapping_byte_add(self.error_at - size_of::<c_int>()).cast::<c_int>();
+        // SAFETY: as the caller vouches.
+        let tag = unsafe { tag.read() };
+        tag < 0
+    }
 }
 
 /// `MPI_UNDEFINED`, in all of them.

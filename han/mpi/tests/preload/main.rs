@@ -145,6 +145,11 @@ fn the_mpi_reports_wrong_arguments_and_survives_our_errors() {
 }
 
 #[test]
+fn an_error_of_the_mpis_hides_none_of_a_collective() {
+    Run::of(&compile("beside.c", &[]), 2).passes();
+}
+
+#[test]
 fn wrong_calls_of_one_rank_change_nothing_for_others() {
     let program = compile("onerank.c", &[]);
     for ranks in [2, 3] {
