@@ -23,9 +23,23 @@ type Output = *mut c_void;
 type Status = *mut c_void;
 type TestFn = unsafe extern "C-unwind" fn(*mut Word, *mut c_int, Status) -> c_int;
 
+/// What begins a message; the code to return if that is refused. Where a program's own error handler comes back, the code may be
+/// that of no error (MPICH 5), but what is stored, if anything, is no request.
+fn begin(begin: impl FnOnce(*mut Word) -> c_int) -> Result<Word, c_int> {
+    let null = gate::inside(|process| process.abi.request_null).unwrap_or(0);
+    let mut request: Word = 0;
+    match begin(&raw mut request) {
+        SUCCESS if request != 0 && request != null => Ok(request),
+        code => Err(code),
+    }
+}
+
 /// Waits for a request that a call on `comm` has begun; gives the code of the call.
-fn wait(request: Word, comm: Word, status: Status) -> c_int {
-    complete(request, comm, status).heard(comm)
+fn wait(begun: Result<Word, c_int>, comm: Word, status: Status) -> c_int {
+    match begun {
+        Ok(request) => complete(request, comm, status).heard(comm),
+        Err(code) => code,
+    }
 }
 
 /// Waits for a request that was begun on `comm`.
@@ -97,11 +111,10 @@ macro_rules! sends {
                 // SAFETY: the arguments are the caller's own, here and below.
                 return deputy::during(|| unsafe { real(b, n, t, to, tag, comm) });
             }
-            let mut request: Word = 0;
-            let begin = theirs!($begun, IsendFn);
+            let real = theirs!($begun, IsendFn);
             // SAFETY: as above; there is room for a handle.
-            let code = unsafe { begin(b, n, t, to, tag, comm, &raw mut request) };
-            if code == SUCCESS { wait(request, comm, StatusRoom::new().place()) } else { code }
+            let begun = begin(|request| unsafe { real(b, n, t, to, tag, comm, request) });
+            wait(begun, comm, StatusRoom::new().place())
         }
     )*}};
 }
@@ -142,11 +155,9 @@ export! {
             // SAFETY: the arguments are the caller's own, here and below.
             return deputy::during(|| unsafe { real(b, n, t, from, tag, comm, status) });
         }
-        let mut request: Word = 0;
         let real = theirs!(c"PMPI_Irecv", IrecvFn);
         // SAFETY: as above; there is room for a handle.
-        let code = unsafe { real(b, n, t, from, tag, comm, &raw mut request) };
-        if code == SUCCESS { wait(request, comm, status) } else { code }
+        wait(begin(|request| unsafe { real(b, n, t, from, tag, comm, request) }), comm, status)
     }
 
     fn MPI_Sendrecv, PMPI_Sendrecv(
@@ -158,20 +169,18 @@ export! {
             // SAFETY: as above.
             return deputy::during(|| unsafe { real(s, sn, st, to, stag, r, rn, rt, from, rtag, comm, status) });
         }
-        let (mut received, mut sent): (Word, Word) = (0, 0);
         let real = theirs!(c"PMPI_Irecv", IrecvFn);
         // SAFETY: as above.
-        let code = unsafe { real(r, rn, rt, from, rtag, comm, &raw mut received) };
-        if code != SUCCESS {
-            return code;
-        }
-        let received = Posted { request: received, comm };
+        let received = match begin(|request| unsafe { real(r, rn, rt, from, rtag, comm, request) }) {
+            Ok(request) => Posted { request, comm },
+            Err(code) => return code,
+        };
         let real = theirs!(c"PMPI_Isend", IsendFn);
         // SAFETY: as above.
-        let code = unsafe { real(s, sn, st, to, stag, comm, &raw mut sent) };
-        if code != SUCCESS {
-            return code;
-        }
+        let sent = match begin(|request| unsafe { real(s, sn, st, to, stag, comm, request) }) {
+            Ok(request) => request,
+            Err(code) => return code,
+        };
         // One that fails has ended, too; the other one is not left behind.
         let received = complete(received.take(), comm, status);
         let sent = complete(sent, comm, StatusRoom::new().place());
