@@ -17,7 +17,7 @@ pub(crate) struct Packed {
     /// One that returns errors, and that the program does not know.
     silent: Word,
     is_root: bool,
-    /// What packing has returned.
+    /// What packing has returned, or keeping the datatype.
     code: c_int,
     /// The datatype, if it is not the program's own.
     held: Option<Held>,
@@ -30,13 +30,16 @@ type CreateHindexed = unsafe extern "C-unwind" fn(c_int, *const c_int, *const is
 type CreateResized = unsafe extern "C-unwind" fn(Word, isize, isize, *mut Word) -> c_int;
 
 impl Held {
-    /// A duplicate of the program's; `None` if that is no datatype.
-    pub(crate) fn new(datatype: Word) -> Option<Self> {
-        let mut copy: Word = 0;
-        let duplicate = theirs!(c"PMPI_Type_dup", unsafe extern "C-unwind" fn(Word, *mut Word) -> c_int);
+    /// One of the program's, as another: not as a duplicate, for which MPI calls the functions of the program's attributes. The
+    /// code of the MPI's error if it cannot be made.
+    pub(crate) fn new(datatype: Word) -> Result<Self, c_int> {
+        let mut once: Word = 0;
+        let create = theirs!(c"PMPI_Type_contiguous", unsafe extern "C-unwind" fn(c_int, Word, *mut Word) -> c_int);
         // SAFETY: the handle is the program's, and there is room for another.
-        let code = unsafe { duplicate(datatype, &raw mut copy) };
-        (code == SUCCESS).then_some(Self(copy))
+        match unsafe { create(1, datatype, &raw mut once) } {
+            SUCCESS => Self(once).committed(),
+            code => Err(code),
+        }
     }
 
     /// The datatype with all displacements relative to the first byte of data, and the address of that byte: where
@@ -51,11 +54,18 @@ impl Held {
             return None;
         }
         let back = first.wrapping_neg();
-        let mut relative = Self::moved(datatype, back)?.resized(lower.wrapping_add(back), extent)?;
+        let relative = Self::moved(datatype, back)?.resized(lower.wrapping_add(back), extent)?.committed().ok()?;
+        Some((relative, ptr::with_exposed_provenance_mut(first.cast_unsigned())))
+    }
+
+    /// The same, ready for use.
+    fn committed(mut self) -> Result<Self, c_int> {
         let commit = theirs!(c"PMPI_Type_commit", unsafe extern "C-unwind" fn(*mut Word) -> c_int);
         // SAFETY: the handle is a datatype of this library.
-        let code = unsafe { commit(&raw mut relative.0) };
-        (code == SUCCESS).then(|| (relative, ptr::with_exposed_provenance_mut(first.cast_unsigned())))
+        match unsafe { commit(&raw mut self.0) } {
+            SUCCESS => Ok(self),
+            code => Err(code),
+        }
     }
 
     /// One element, that many bytes further on.
@@ -129,13 +139,18 @@ impl Packed {
         }
     }
 
-    /// Makes it last for longer than the program keeps the datatype.
+    /// Makes it last for longer than the program keeps the datatype. What cannot is an error in the end, as above.
     pub(crate) fn outlive(&mut self) {
-        if self.held.is_some() {
+        if self.is_root || self.held.is_some() {
             return;
         }
-        self.held = Held::new(self.datatype);
-        self.datatype = self.held.as_ref().map_or(self.datatype, |held| held.0);
+        match Held::new(self.datatype) {
+            Ok(held) => {
+                self.datatype = held.0;
+                self.held = Some(held);
+            }
+            Err(code) => self.code = code,
+        }
     }
 
     /// Where the copy is.
@@ -143,10 +158,10 @@ impl Packed {
         self.copy.as_mut_ptr()
     }
 
-    /// Puts what has come into the elements, off the root; the code of the error if it or packing has failed, of which
-    /// nobody has heard.
+    /// Puts what has come into the elements, off the root; the code of the error if it or what was done before has failed, of
+    /// which nobody has heard.
     pub(crate) fn finish(&self) -> c_int {
-        if self.is_root { self.code } else { self.unpack() }
+        if self.is_root || self.code != SUCCESS { self.code } else { self.unpack() }
     }
 
     /// Fills the copy; gives the MPI's code.

@@ -45,7 +45,7 @@ fn make(collective: Collective, comm: Word, request: *mut Word, arguments: impl 
 }
 
 /// A bcast's arguments with a datatype that the program may free as soon as the request is made: once a call could be made of
-/// it, it is kept.
+/// it, it is kept. What the MPI cannot keep, it shall say itself.
 struct KeptBcast {
     given: Bcast,
     kept: OnceCell<Held>,
@@ -67,11 +67,9 @@ impl Arguments for KeptBcast {
         let prepared = self.now().prepare(process, seat)?;
         let datatype = self.given.datatype;
         let is_predefined = process.datatypes.is_predefined(process.abi.flavour.word(datatype));
-        if self.kept.get().is_none()
-            && !is_predefined
-            && let Some(copy) = Held::new(datatype)
-        {
-            self.kept.get_or_init(|| copy);
+        if self.kept.get().is_none() && !is_predefined {
+            let kept = Held::new(datatype).map_err(|_| Why::Arguments)?;
+            self.kept.get_or_init(|| kept);
         }
         Ok(prepared)
     }
