@@ -49,6 +49,24 @@ static void check_kinds(void) {
     }
 }
 
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+/* So are those of pairs, with names or without. */
+static void check_pairs(void) {
+    MPI_Datatype values[] = {MPI_DOUBLE, MPI_LONG_LONG, MPI_FLOAT}, indices[] = {MPI_INT, MPI_LONG, MPI_INT64_T}, pair, type;
+    for (int i = 0; i < 9; i++) {
+        MPI_Type_get_value_index(values[i / 3], indices[i % 3], &pair);
+        if (pair == MPI_DATATYPE_NULL) continue;
+        for (int again = 0; again < 3; again++) {
+            MPI_Type_contiguous(4, pair, &type);
+            check_and_free("contiguous of a pair", type);
+        }
+        MPI_Type_dup(pair, &type);
+        check_and_free("dup of a pair", type);
+        for (int root = 0; root < ranks; root++) check_type("pair", pair, 5, root);
+    }
+}
+#endif
+
 static void check_all_types(void) {
     MPI_Datatype type, inner;
     MPI_Type_contiguous(7, MPI_INT, &type);
@@ -84,6 +102,9 @@ static void check_all_types(void) {
     MPI_Type_create_hvector(3, 1, sizeof(int), MPI_INT, &type);
     check_and_free("dense hvector", type);
     check_kinds();
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+    check_pairs();
+#endif
 }
 
 /* MPI compares signatures: 4 x 3 ints are 12 ints. */

@@ -19,6 +19,7 @@ pub(crate) struct Derived {
     /// `MPI_COMBINER_NAMED`; duplicates have the next number, contiguous types that after it.
     combiner_named: c_int,
     combiners_f90: RangeInclusive<c_int>,
+    combiner_value_index: Option<c_int>,
 }
 
 /// Values of the attribute.
@@ -35,6 +36,7 @@ impl Derived {
             keyval: real().type_keyval(freed),
             combiner_named: abi.combiner_named,
             combiners_f90: abi.combiners_f90.clone(),
+            combiner_value_index: abi.combiner_value_index,
         }
     }
 
@@ -81,10 +83,12 @@ impl Derived {
         repeats
     }
 
-    /// Whether nobody may free what that combiner made. The types of Fortran's kinds are predefined though they have no
-    /// names.
+    /// Whether nobody may free what that combiner made. The types of Fortran's kinds and those of pairs are predefined though
+    /// they may have no names.
     fn is_predefined(&self, combiner: c_int) -> bool {
-        combiner == self.combiner_named || self.combiners_f90.contains(&combiner)
+        combiner == self.combiner_named
+            || Some(combiner) == self.combiner_value_index
+            || self.combiners_f90.contains(&combiner)
     }
 }
 

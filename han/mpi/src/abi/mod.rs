@@ -88,6 +88,8 @@ pub(crate) struct Abi {
     pub(crate) combiner_named: c_int,
     /// `MPI_COMBINER_F90_REAL`, `_COMPLEX` and `_INTEGER`.
     pub(crate) combiners_f90: RangeInclusive<c_int>,
+    /// `MPI_COMBINER_VALUE_INDEX`, if there is one.
+    pub(crate) combiner_value_index: Option<c_int>,
     pub(crate) datatypes: Vec<(Word, Kind)>,
     pub(crate) operators: Vec<(Word, Operator)>,
     /// Predefined operators that no collective has, where handles do not say that they are predefined.

@@ -22,6 +22,7 @@ pub(super) fn abi() -> Abi {
         status: Status { bytes: 20, error_at: 16, ignore: 1 },
         combiner_named: 1,
         combiners_f90: 15..=17,
+        combiner_value_index: Some(20),
         datatypes: DATATYPES.to_vec(),
         operators: OPERATORS.to_vec(),
         no_operators: Vec::new(),

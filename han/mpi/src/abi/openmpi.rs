@@ -28,6 +28,7 @@ pub(super) fn abi() -> Abi {
         status: Status { bytes: 24, error_at: 8, ignore: 0 },
         combiner_named: 0,
         combiners_f90: 14..=16,
+        combiner_value_index: None,
         datatypes: addresses(DATATYPES),
         operators: addresses(OPERATORS),
         no_operators: [c"ompi_mpi_op_replace", c"ompi_mpi_op_no_op"].into_iter().filter_map(variable).collect(),

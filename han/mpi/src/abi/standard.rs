@@ -22,6 +22,7 @@ pub(super) fn abi() -> Abi {
         status: Status { bytes: 32, error_at: 8, ignore: 0 },
         combiner_named: 101,
         combiners_f90: 113..=115,
+        combiner_value_index: Some(117),
         datatypes: DATATYPES.to_vec(),
         operators: OPERATORS.to_vec(),
         no_operators: Vec::new(),
