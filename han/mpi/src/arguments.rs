@@ -307,6 +307,9 @@ impl Reduction {
             None if !process.operators.may_be_made(op) || process.datatypes.is_predefined(op) => {
                 return Err(Why::Arguments);
             }
+            // Whoever goes on with it would call the program's function: another thread, which may hold what that waits for, or
+            // the deputy, whose stack is short.
+            None if process.has_threads => return Err(Why::Threads),
             None => {}
         }
         let datatype = layout.unit(handle).ok_or(Why::Datatype)?;

@@ -106,12 +106,13 @@ fn start(abi: Abi) {
     }
     // SAFETY: MPI is initialised, and there is room for a number.
     let level = Real::number(|level| unsafe { (real().query_thread)(level) });
+    let is_multiple = level == Some(thread_multiple);
     let (config, rules) = world.configured().unwrap_or_else(|why| refuse(comm, world.rank, &why));
-    let joined = join(abi, &world, config, rules);
+    let joined = join(abi, &world, config, rules, is_multiple);
     match world.succeed(joined.as_ref().map(|_| ()).map_err(Clone::clone)).and(joined) {
         Ok(process) => {
             let own = process.abi.comm_self;
-            gate::open(process, level == Some(thread_multiple));
+            gate::open(process, is_multiple);
             ENDS_WITH_SELF.store(end_with(own), Ordering::Relaxed);
         }
         Err(why) => leave(&why),
@@ -182,6 +183,12 @@ impl World {
         }
     }
 
+    /// Whether any rank says so.
+    fn any(&self, own: bool) -> Result<bool, String> {
+        let words = self.members()?.allgather(&[own.into()]).map_err(|e| e.to_string())?;
+        Ok(words.iter().any(|word| *word == [1]))
+    }
+
     /// An error if any rank has one: that of the first.
     fn succeed(&self, own: Result<(), String>) -> Result<(), String> {
         let words = self.members()?.allgather(own.err().unwrap_or_default().as_bytes()).map_err(|e| e.to_string())?;
@@ -192,8 +199,9 @@ impl World {
     }
 }
 
-fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Process, String> {
+fn join(abi: Abi, world: &World, mut config: Config, rules: Rules, is_multiple: bool) -> Result<Process, String> {
     config.settings.attentive = true;
+    let has_threads = world.any(is_multiple)?;
     let rules = if config.settings.reproducible { rules.reproducible() } else { rules };
     let mut members = world.members()?;
     members.find_nodes()?;
@@ -212,6 +220,7 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules) -> Result<Pro
         requests,
         operators: Operators::new(&abi),
         errors: Errors::new(&abi),
+        has_threads,
         report: rules.report.then(Report::default),
         rules,
         mpi,

@@ -35,6 +35,8 @@ pub(crate) struct Process {
     /// What the MPI library calls itself.
     pub(crate) mpi: String,
     pub(crate) errors: Errors,
+    /// On some rank, threads of the program's may call at the same time.
+    pub(crate) has_threads: bool,
     pub(crate) progress: Progress,
     pub(crate) report: Option<Report>,
     pub(crate) context: Context,

@@ -55,11 +55,13 @@ pub(crate) enum Why {
     Rule,
     /// A function of an attribute calls it while its communicator is being freed.
     Ending,
+    /// An operator of the program's, where another of its threads might have to apply it.
+    Threads,
 }
 
 impl Why {
     /// All of them, with their words in the report.
-    pub(crate) const ALL: [(Self, &'static str); 12] = [
+    pub(crate) const ALL: [(Self, &'static str); 13] = [
         (Self::Intercommunicator, "intercommunicator"),
         (Self::OneRank, "one rank"),
         (Self::OtherWorld, "ranks of several worlds"),
@@ -72,6 +74,7 @@ impl Why {
         (Self::Operator, "operator"),
         (Self::Rule, "rule"),
         (Self::Ending, "communicator being freed"),
+        (Self::Threads, "operator, and threads"),
     ];
 }
 

@@ -94,6 +94,17 @@ fn threads_have_collectives_at_the_same_time() {
 }
 
 #[test]
+fn operators_of_the_program_are_the_mpis_where_threads_are_on_any_rank() {
+    let program = compile("threadoperators.c", &["-pthread"]);
+    let run = || Run::of(&program, 2).with("HAN_MPI_AFTER", "0").with("HAN_MPI_REPORT", "1");
+    for run in [run(), run().first("ONE_THREAD", "1")] {
+        let report = run.passes();
+        let allreduce = report.line("allreduce");
+        assert_eq!((allreduce.taken, &*allreduce.reasons), (360, "operator, and threads: 360"), "{}", report.text);
+    }
+}
+
+#[test]
 fn a_handle_that_another_thread_has_just_freed_is_a_new_communicators() {
     let program = compile("handleagain.c", &["-pthread"]);
     let slow = compile("slowfree.c", &["-shared", "-fPIC"]);
