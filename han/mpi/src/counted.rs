@@ -203,6 +203,16 @@ counted! {
     MPI_Win_allocate_c PMPI_Win_allocate_c MPI_Win_allocate (size unit info comm b win) On::Comm(comm), [unit];
     MPI_Win_allocate_shared_c PMPI_Win_allocate_shared_c MPI_Win_allocate_shared
         (size unit info comm b win) On::Comm(comm), [unit];
+    MPI_Put_c PMPI_Put_c MPI_Put (b n t to at rn rt win) On::Window(win), [n rn];
+    MPI_Get_c PMPI_Get_c MPI_Get (b n t from at rn rt win) On::Window(win), [n rn];
+    MPI_Rput_c PMPI_Rput_c MPI_Rput (b n t to at rn rt win request) On::Window(win), [n rn];
+    MPI_Rget_c PMPI_Rget_c MPI_Rget (b n t from at rn rt win request) On::Window(win), [n rn];
+    MPI_Accumulate_c PMPI_Accumulate_c MPI_Accumulate (b n t to at rn rt op win) On::Window(win), [n rn];
+    MPI_Raccumulate_c PMPI_Raccumulate_c MPI_Raccumulate (b n t to at rn rt op win request) On::Window(win), [n rn];
+    MPI_Get_accumulate_c PMPI_Get_accumulate_c MPI_Get_accumulate
+        (b n t r gn gt to at rn rt op win) On::Window(win), [n gn rn];
+    MPI_Rget_accumulate_c PMPI_Rget_accumulate_c MPI_Rget_accumulate
+        (b n t r gn gt to at rn rt op win request) On::Window(win), [n gn rn];
     // Files.
     MPI_File_read_all_begin_c PMPI_File_read_all_begin_c MPI_File_read_all_begin (file b n t) On::File(file), [n];
     MPI_File_write_all_begin_c PMPI_File_write_all_begin_c MPI_File_write_all_begin (file b n t) On::File(file), [n];

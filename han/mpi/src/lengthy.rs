@@ -226,6 +226,17 @@ lengthy! {
     MPI_Win_create PMPI_Win_create (a b c d e f);
     MPI_Win_allocate PMPI_Win_allocate (a b c d e f);
     MPI_Win_allocate_shared PMPI_Win_allocate_shared (a b c d e f);
+    // What goes to a window whose rank has not posted it may wait for that.
+    MPI_Fetch_and_op PMPI_Fetch_and_op (a b c d e f g);
+    MPI_Compare_and_swap PMPI_Compare_and_swap (a b c d e f g);
+    MPI_Put PMPI_Put (a b c d e f g h);
+    MPI_Get PMPI_Get (a b c d e f g h);
+    MPI_Rput PMPI_Rput (a b c d e f g h i);
+    MPI_Rget PMPI_Rget (a b c d e f g h i);
+    MPI_Accumulate PMPI_Accumulate (a b c d e f g h i);
+    MPI_Raccumulate PMPI_Raccumulate (a b c d e f g h i j);
+    MPI_Get_accumulate PMPI_Get_accumulate (a b c d e f g h i j k l);
+    MPI_Rget_accumulate PMPI_Rget_accumulate (a b c d e f g h i j k l m);
     // Files.
     MPI_File_close PMPI_File_close (a);
     MPI_File_sync PMPI_File_sync (a);

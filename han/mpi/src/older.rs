@@ -19,7 +19,8 @@ pub(crate) const ERR_COUNT: c_int = 2;
 pub(crate) enum On {
     Comm(Word),
     File(Word),
-    /// The call has none of both.
+    Window(Word),
+    /// The call has none of these.
     Nothing,
 }
 
@@ -49,6 +50,11 @@ impl On {
                 let handle = perhaps!(c"PMPI_File_call_errhandler", Handle);
                 // SAFETY: as above, for a file.
                 handle.map_or(SUCCESS, |handle| unsafe { handle(file, code) })
+            }
+            Self::Window(window) => {
+                let handle = perhaps!(c"PMPI_Win_call_errhandler", Handle);
+                // SAFETY: as above, for a window.
+                handle.map_or(SUCCESS, |handle| unsafe { handle(window, code) })
             }
             // SAFETY: this communicator is always there.
             Self::Nothing => unsafe { (real().comm_call_errhandler)(Abi::detect(real()).comm_of_no_object(), code) },

@@ -24,6 +24,7 @@ const NONLOCAL: &str = "
     Win_create* Win_allocate* Win_allocate_shared* Win_create_dynamic Win_free Win_set_info Win_fence Win_start
     Win_complete Win_post Win_wait Win_lock Win_lock_all Win_unlock Win_unlock_all Win_flush Win_flush_all
     Win_flush_local Win_flush_local_all
+    Put* Get* Rput* Rget* Accumulate* Raccumulate* Get_accumulate* Rget_accumulate* Fetch_and_op Compare_and_swap
     File_open File_close File_set_size File_preallocate File_set_info File_set_view File_set_atomicity File_sync
     File_seek_shared File_read_shared* File_write_shared* File_read_all* File_write_all* File_read_at_all*
     File_write_at_all* File_read_ordered* File_write_ordered* File_read_all_begin* File_read_all_end
