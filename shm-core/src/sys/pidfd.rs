@@ -108,7 +108,7 @@ impl Lives {
     /// True if `rank` is watched and has ended. As long as this is false its process id is nobody else's.
     #[must_use]
     pub fn has_ended(&self, rank: usize) -> bool {
-        !self.ended_of(rank..rank + 1).is_empty()
+        !self.ended_of(rank..rank + 1, true).is_empty()
     }
 
     /// True if the process id of `rank` may be another process's by now. The kernel is asked once a tick of its clock: it
@@ -130,22 +130,21 @@ impl Lives {
     #[must_use]
     pub fn ended(&self) -> Vec<usize> {
         let size = self.watched.borrow().len();
-        self.ended_of(0..size)
+        self.ended_of(0..size, self.is_time_to_ask())
     }
 
-    fn ended_of(&self, asked: Range<usize>) -> Vec<usize> {
+    /// `asks`: those of whom there is no news, too, as their descriptors may be something else by now.
+    fn ended_of(&self, asked: Range<usize>, asks: bool) -> Vec<usize> {
         let mut ranks = self.watched.borrow_mut();
-        let asks_all = self.is_time_to_ask();
         let mut ended = Vec::new();
         for (rank, polled) in polled(&ranks, asked) {
-            if (asks_all || !polled.is_empty()) && has_ended(&mut ranks[rank], polled) {
+            if (asks || !polled.is_empty()) && has_ended(&mut ranks[rank], polled) {
                 ended.push(rank);
             }
         }
         ended
     }
 
-    /// Whether those of whom there is no news are to be asked, too: their descriptors may be something else by now.
     fn is_time_to_ask(&self) -> bool {
         let now_ns = clock::coarse_ns();
         let is_time = now_ns.saturating_sub(self.asked_ns.get()) >= ASK_EVERY_NS;
@@ -189,7 +188,8 @@ fn has_ended(watched: &mut Option<PidFd>, polled: PollFlags) -> bool {
         Seen::Ended => true,
         Seen::Lost => match PidFd::opened(process.pid) {
             Ok(anew) => {
-                watched.replace(anew).into_iter().for_each(let_go);
+                // Not closed: the new one may have its number.
+                watched.replace(anew).into_iter().for_each(mem::forget);
                 false
             }
             Err(Errno::ESRCH) => true,
@@ -276,6 +276,28 @@ mod tests {
             child.wait().unwrap();
             assert_eq!(lives.ended(), [0]);
         }
+    }
+
+    #[test]
+    fn new_descriptors_with_the_numbers_of_lost_ones_are_kept_apart() {
+        let mut children = [child(), child()];
+        let watched = children.each_ref().map(|child| Some(PidFd::open(child.id()).unwrap()));
+        let numbers = watched.each_ref().map(|watched| watched.as_ref().map_or(-1, |pidfd| pidfd.fd.as_raw_fd()));
+        let lives = Lives::new(watched.into());
+        // Another test may take a number meanwhile, which is then no process's.
+        // SAFETY: as a program does that closes all descriptors; nobody closes them again.
+        numbers.iter().for_each(|number| assert_eq!(unsafe { libc::close(*number) }, 0));
+        for rank in 0..2 {
+            assert!(!lives.has_ended(rank));
+        }
+        children[0].kill().unwrap();
+        children[0].wait().unwrap();
+        while lives.ended() != [0] {
+            std::thread::yield_now();
+        }
+        children[1].kill().unwrap();
+        children[1].wait().unwrap();
+        assert!(lives.has_ended(1));
     }
 
     #[test]
