@@ -54,6 +54,8 @@ pub struct Job {
     checked_ns: Cell<u64>,
     /// The job has ended, and no peer works on this rank's memory any more.
     left_alone: Cell<bool>,
+    /// The job has ended, and this rank has said that it was not told why.
+    unexplained: Cell<bool>,
     settings: Settings,
     patience: Patience,
     own_cores: bool,
@@ -139,6 +141,7 @@ impl Job {
             lives,
             checked_ns: Cell::new(0),
             left_alone: Cell::new(false),
+            unexplained: Cell::new(false),
             settings,
             patience,
             own_cores,

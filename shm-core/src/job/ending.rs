@@ -64,15 +64,20 @@ impl Job {
         if !self.left_alone.get() {
             self.take_memory_back();
         }
-        let written = || self.flags().abort.get();
+        // Whoever has said that it was not told why stays with that.
+        let written = || if self.unexplained.get() { None } else { self.flags().abort.get() };
         if let Some(words) = written() {
             return Reason::from_words(&words).into_error(operation);
         }
         // It is being written. Its writer may have been killed or stopped over it.
         let writer = self.flags().abort.writer().min(self.size() - 1);
-        let _ = within_a_moment(|| written().map(drop).or_else(|| self.lives.has_ended(writer).then_some(())));
+        if !self.unexplained.get() {
+            let _ = within_a_moment(|| written().map(drop).or_else(|| self.lives.has_ended(writer).then_some(())));
+        }
         let (number, pid) = (self.numbers[writer], self.pids[writer]);
-        let reason = match written() {
+        let written = written();
+        self.unexplained.set(written.is_none());
+        let reason = match written {
             Some(words) => Reason::from_words(&words),
             None if self.lives.has_ended(writer) => Reason::died(number, pid),
             None => Reason::aborted(number, pid, "it has not said why within 3 s"),
