@@ -210,17 +210,21 @@ impl Circumstances {
     /// What the tree of a call follows, and from whom it hangs.
     fn tree(&self, terms: &Terms, question: Question) -> Point {
         let Question { collective, root, keeps_order, .. } = question;
-        let levels = format!("along {}", self.hierarchy);
-        let follows = if terms.levels { &levels } else { "in eights" };
-        let value = match Hangs::of(collective, root, terms.levels, keeps_order) {
+        let hangs = Hangs::of(collective, root, terms.levels, keeps_order);
+        let follows_levels = terms.levels && (hangs != Hangs::InOrder || sm::keeps_order(&self.hierarchy));
+        let follows = if follows_levels { format!("along {}", self.hierarchy) } else { "in eights".to_owned() };
+        let value = match hangs {
             Hangs::From(top) => format!("from rank {top} {follows}"),
             Hangs::InOrder => format!("from rank 0 {follows}, in rank order"),
             Hangs::FromNobody => {
                 "none: ranks hear of 1, 2, 4 and more others, round by round (dissemination)".to_owned()
             }
         };
-        let levels = "each level is entered once, by its leader or the root";
-        let why = if terms.levels { levels } else { "the machine has one level" };
+        let why = match (follows_levels, terms.levels) {
+            (true, _) => "each level is entered once, by its leader or the root",
+            (false, true) => "along the machine's levels it would not keep rank order",
+            (false, false) => "the machine has one level",
+        };
         Point::new("tree", value, why, "topology")
     }
 

@@ -68,6 +68,11 @@ impl Families {
     }
 }
 
+/// Whether the tree below rank 0 that follows these levels keeps rank order; if not, ranks are counted.
+pub(crate) fn keeps_order(hierarchy: &Hierarchy) -> bool {
+    by_levels(hierarchy, 0).keeps_order()
+}
+
 /// True if there is more to follow than one level.
 pub(crate) fn has_levels(hierarchy: &Hierarchy) -> bool {
     hierarchy.tiers().len() > 1

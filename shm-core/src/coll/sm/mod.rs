@@ -47,7 +47,7 @@ use crate::sys::clock;
 use crate::waiting::carry_out;
 pub(crate) use choice::{Decision, Terms};
 pub(crate) use chunks::{Cut, CutBecause};
-pub(crate) use family::{Families, Family};
+pub(crate) use family::{Families, Family, keeps_order};
 pub use form::Form;
 pub(crate) use hand_on::{HandOn, Link};
 use reduce_kernels::{Call, Collective};

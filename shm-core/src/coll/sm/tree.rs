@@ -113,7 +113,7 @@ enum Stage<'a> {
 }
 
 impl<'a> Reduce<'a> {
-    /// The top is rank 0, unless the tree follows the machine and the operator commutes: then it is the root.
+    /// [`Hangs`] tells whose tree it is.
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
         let (up, down) = (ring.take(0), ring.take(0));
         let family = match Hangs::of(call.collective, call.root, ring.follows_levels(), call.keeps_order()) {
