@@ -303,10 +303,16 @@ impl Core {
             self.list(place);
             return Ok(());
         }
-        let communicator = operation.key.communicator;
+        let (communicator, freed) = (operation.key.communicator, self.places[usize::from(place)].window);
         self.retire(place, transport);
-        let turn = self.turn(communicator);
-        if self.turns[turn].queue.is_empty() { Ok(()) } else { self.take_turns(turn, transport) }
+        let own = self.turn(communicator);
+        // Its window may be what another communicator's wait for.
+        for turn in if freed > 0 { 0..self.turns.len() } else { own..own + 1 } {
+            if !self.turns[turn].queue.is_empty() {
+                self.take_turns(turn, transport)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lists an operation if it needs attention.
