@@ -66,8 +66,8 @@ pub trait Transport {
         usize::MAX
     }
 
-    /// How many messages may be under way in each direction, beside those notes for which room is kept; more are
-    /// refused as busy.
+    /// How many messages may be under way in each direction, notes among them; more are refused as busy, but for some
+    /// more notes.
     fn room(&self) -> usize {
         usize::MAX
     }

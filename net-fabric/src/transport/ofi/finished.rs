@@ -9,13 +9,36 @@ use crate::error::{Error, Result};
 use crate::fabric::Event;
 use crate::transport::Completion;
 
+/// The loss of messages that were [done](crate::transport::Posted::Done): the first is told, once.
+#[derive(Default)]
+pub(super) struct Loss {
+    error: Option<Error>,
+    is_told: bool,
+}
+
+impl Loss {
+    fn note(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+    }
+
+    pub(super) fn tell(&mut self) -> Result<()> {
+        match &self.error {
+            Some(error) if !self.is_told => {
+                self.is_told = true;
+                Err(error.clone())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl OfiTransport {
     /// A message has ended.
     pub(super) fn finish(&mut self, event: Event) {
         let Some(slot) = self.slots.slot_of(event.context) else {
             if let Some(failure) = event.failure {
                 let reason = format!("a message whose bytes were taken along was lost: {}", failure.words);
-                self.untold.get_or_insert(Error::Fabric { call: "fi_tinjectdata", reason });
+                self.loss.note(Error::Fabric { call: "fi_tinjectdata", reason });
             }
             return;
         };
@@ -132,11 +155,15 @@ mod tests {
     #[test]
     fn the_loss_of_a_message_that_was_done_is_told_and_others_still_go() {
         let mut ranks = world_here(&Config::default(), 2).unwrap();
-        let failure = Failure { code: 5, excess_bytes: 0, words: "worn out".to_owned() };
-        ranks[0].finish(Event { context: ptr::null_mut(), bytes: 0, word: 0, tag: 0, failure: Some(failure) });
-        let mut completed = Vec::new();
-        let error = ranks[0].progress(&mut completed).unwrap_err().to_string();
+        let mut lose = |words: &str| {
+            let failure = Failure { code: 5, excess_bytes: 0, words: words.to_owned() };
+            ranks[0].finish(Event { context: ptr::null_mut(), bytes: 0, word: 0, tag: 0, failure: Some(failure) });
+            ranks[0].progress(&mut Vec::new())
+        };
+        let error = lose("worn out").unwrap_err().to_string();
         assert!(error.contains("was lost: worn out"), "{error}");
+        lose("again").unwrap();
+        let mut completed = Vec::new();
         let mut into = [0; 8];
         // SAFETY: the memory outlives the transport's use of it, which ends below.
         let posted = unsafe { ranks[1].receive(0, Tag(1), into.as_mut_ptr(), 8, Token(1)) };

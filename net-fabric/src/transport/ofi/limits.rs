@@ -35,7 +35,7 @@ impl Limits {
         let datagrams = info.provider() == "udp;ofi_rxd";
         let word = if word_in_message { size_of::<u64>() } else { 0 };
         Self {
-            outstanding: config.outstanding.min(messages(info).saturating_sub(NOTES)).max(1),
+            outstanding: config.outstanding.min(messages(info).saturating_sub(NOTES).max(NOTES)).max(1),
             inject_bytes: info.inject_bytes(),
             max_message_bytes: info.max_message_bytes().saturating_sub(word).min(isize::MAX.cast_unsigned()),
             registers: config.register || info.registers_local_memory(),

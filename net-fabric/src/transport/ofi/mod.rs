@@ -48,6 +48,7 @@ use crate::fabric::{CompletionQueue, Endpoint, Matching, Memory, Post, Registere
 
 use ahead::Ahead;
 use copies::Copies;
+use finished::Loss;
 use limits::Limits;
 use listener::Listener;
 use slots::{Kind, Operation, Slots};
@@ -95,7 +96,7 @@ pub struct OfiTransport {
     ready: Vec<Completion>,
     broken: Option<Error>,
     /// A message was lost of which nobody awaits the end. Others still go, so the caller can tell its peers.
-    untold: Option<Error>,
+    loss: Loss,
     description: String,
 }
 
@@ -149,7 +150,7 @@ impl OfiTransport {
             stall: Stall::default(),
             ready: Vec::new(),
             broken: None,
-            untold: None,
+            loss: Loss::default(),
             description,
         })
     }
@@ -425,7 +426,7 @@ impl Transport for OfiTransport {
             }
         }
         completed.append(&mut self.ready);
-        self.untold.take().map_or(Ok(()), Err)
+        self.loss.tell()
     }
 
     fn cancel(&mut self, token: Token) {
