@@ -186,6 +186,17 @@ impl Context {
         self.inner.meanwhile.set(Box::new(work)).is_ok()
     }
 
+    /// Lets operations that were begun go on, and what those that have completed have sent to other nodes, which may still lie
+    /// here: for a rank that otherwise calls nothing of this context for long, although others wait for that.
+    ///
+    /// # Errors
+    /// The job has ended.
+    pub fn progress(&self) -> Result<()> {
+        self.inner.check_process()?;
+        self.inner.keep_network()?;
+        self.inner.progress()
+    }
+
     /// Does `work` while the other ranks of this node can read and write `slice` directly when it is used in
     /// collectives, as if it came from [`Communicator::alloc`]. Not collective.
     ///

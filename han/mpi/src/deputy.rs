@@ -9,6 +9,10 @@
 //! another begins a collective and waits for the first. So every such call is counted then, and what is begun beside one
 //! is the deputy's, too.
 //!
+//! What a collective has sent to another node may lie here when it is over, because the other rank is late and the network
+//! takes no more: providers keep it, and send it when they are asked again. The program asks nothing while it waits in the MPI
+//! for that very rank, or tests a request of it. So over several nodes the deputy lets the network go on now and then.
+//!
 //! The thread never calls MPI, so the program's thread level does not matter: it polls han's operations, and what has
 //! completed waits for the program's next call. It is made when it is first needed, and rests when it is not.
 #![allow(unsafe_code)] // Keeps signals from the thread.
@@ -16,7 +20,7 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -28,12 +32,23 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 /// The deputy, once it was needed; none if there can be none.
 static DEPUTY: OnceLock<Option<Thread>> = OnceLock::new();
 
+/// There are several nodes.
+static OVER_NODES: AtomicBool = AtomicBool::new(false);
+/// A collective is over since the deputy last let the network go on.
+static HAS_SENT: AtomicBool = AtomicBool::new(false);
+
 /// Polls at a time.
 const POLLS: u32 = 64;
 /// Between two times: the core may be the program's.
 const PAUSE: Duration = Duration::from_micros(50);
 /// Pauses with nothing to do after which the deputy rests.
 const PAUSES: u32 = 200;
+/// From one look at the network to the next while there are collectives.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+/// Looks since the last one after which they become rare: the rank that is late may be so for long.
+const LOOKS: u32 = 100;
+/// From one rare look to the next.
+const BETWEEN_RARE_LOOKS: Duration = Duration::from_millis(100);
 
 /// Makes a call of the MPI that may wait for other ranks; collectives under way here go on meanwhile.
 #[inline]
@@ -54,6 +69,21 @@ pub(crate) fn begun() {
     // call (D3) and looks for operations (D4), at least one sees the other's.
     if CALLS.load(Ordering::SeqCst) > 0 {
         wake();
+    }
+}
+
+/// The job has several nodes; called when it is joined.
+pub(crate) fn look_after_network() {
+    OVER_NODES.store(true, Ordering::Relaxed);
+}
+
+/// A collective is over.
+#[inline]
+pub(crate) fn has_sent() {
+    // Relaxed: a look that comes too late is made up for by the next.
+    if OVER_NODES.load(Ordering::Relaxed) && !HAS_SENT.load(Ordering::Relaxed) {
+        HAS_SENT.store(true, Ordering::Relaxed);
+        DEPUTY.get_or_init(start);
     }
 }
 
@@ -112,7 +142,7 @@ fn start() -> Option<Thread> {
 }
 
 fn serve() {
-    let mut idle = 0;
+    let (mut idle, mut looks) = (0, 0);
     loop {
         if CALLS.load(Ordering::Relaxed) > 0 && request::any() {
             idle = 0;
@@ -123,6 +153,11 @@ fn serve() {
         if idle < PAUSES {
             idle += 1;
             thread::sleep(PAUSE);
+        } else if OVER_NODES.load(Ordering::Relaxed) && gate::is_open() {
+            looks = if HAS_SENT.swap(false, Ordering::Relaxed) { 0 } else { LOOKS.min(looks + 1) };
+            thread::park_timeout(if looks < LOOKS { BETWEEN_LOOKS } else { BETWEEN_RARE_LOOKS });
+            // What has failed, the next collective finds.
+            gate::inside_if_free(|process| process.context.progress());
         } else {
             thread::park();
         }

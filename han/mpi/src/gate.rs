@@ -147,10 +147,11 @@ pub(crate) fn is_open() -> bool {
     OPEN.load(Ordering::Relaxed)
 }
 
-/// Puts the process state there; called while MPI is being initialised.
-pub(crate) fn open(process: Process, multiple: bool) {
+/// Puts the process state there; called while MPI is being initialised. Threads of the program's may come at the same time if
+/// they are `multiple`, and the deputy may come at any time if it is `watched`.
+pub(crate) fn open(process: Process, multiple: bool, watched: bool) {
     GATE.multiple.store(multiple, Ordering::Relaxed);
-    GATE.is_watched.store(multiple, Ordering::Relaxed);
+    GATE.is_watched.store(multiple || watched, Ordering::Relaxed);
     if !enter() {
         return;
     }

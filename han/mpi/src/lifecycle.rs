@@ -14,6 +14,7 @@ use crate::abi::{Abi, Word};
 use crate::communicator::Communicators;
 use crate::completion;
 use crate::datatype::Datatypes;
+use crate::deputy;
 use crate::error::Errors;
 use crate::exchange::Members;
 use crate::export::export;
@@ -111,8 +112,11 @@ fn start(abi: Abi) {
     let joined = join(abi, &world, config, rules, is_multiple);
     match world.succeed(joined.as_ref().map(|_| ()).map_err(Clone::clone)).and(joined) {
         Ok(process) => {
-            let own = process.abi.comm_self;
-            gate::open(process, is_multiple);
+            let (own, is_over_nodes) = (process.abi.comm_self, process.context.node_count() > 1);
+            gate::open(process, is_multiple, is_over_nodes);
+            if is_over_nodes {
+                deputy::look_after_network();
+            }
             ENDS_WITH_SELF.store(end_with(own), Ordering::Relaxed);
         }
         Err(why) => leave(&why),

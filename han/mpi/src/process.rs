@@ -11,6 +11,7 @@ use crate::arguments::{Arguments, Barrier, Prepared, Seat};
 use crate::communicator::Communicators;
 use crate::completion;
 use crate::datatype::Datatypes;
+use crate::deputy;
 use crate::error::Errors;
 use crate::gate;
 use crate::handler::LastHandler;
@@ -121,6 +122,7 @@ impl Process {
         let outcome =
             if gate::is_multiple() { self.run_beside_others(ours, call) } else { ours.communicator.run(&call) };
         progress::is_ahead();
+        deputy::has_sent();
         match outcome {
             Ok(()) => match kept.finish() {
                 SUCCESS => SUCCESS,

@@ -306,6 +306,7 @@ impl Requests {
             }
             PENDING.fetch_sub(1, Ordering::Relaxed);
             progress::is_ahead();
+            deputy::has_sent();
             self.complete(receive);
             drop(awaited);
         }
