@@ -34,8 +34,9 @@ impl Limits {
         let word_in_message = config.word_in_message || info.word_bytes() < size_of::<u64>();
         let datagrams = info.provider() == "udp;ofi_rxd";
         let word = if word_in_message { size_of::<u64>() } else { 0 };
+        let most = messages(info);
         Self {
-            outstanding: config.outstanding.min(messages(info).saturating_sub(NOTES).max(NOTES)).max(1),
+            outstanding: config.outstanding.min(most - NOTES.min(most / 2)).max(1),
             inject_bytes: info.inject_bytes(),
             max_message_bytes: info.max_message_bytes().saturating_sub(word).min(isize::MAX.cast_unsigned()),
             registers: config.register || info.registers_local_memory(),
