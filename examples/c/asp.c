@@ -66,7 +66,7 @@ static double seconds(void) {
 /* First of the rows of a rank; shares are contiguous and differ by one row at most. */
 static int first_row(int n, int of_rank) { return (int)((long)n * of_rank / size); }
 
-/* Reads at most `most` airports; returns how many. */
+/* Reads at most `most` airports; returns how many, at least two. */
 static int read_airports(const char *path, int most) {
     FILE *file = fopen(path, "r");
     if (!file) {
@@ -93,6 +93,10 @@ static int read_airports(const char *path, int most) {
         here->position[2] = sin(lat);
     }
     fclose(file);
+    if (n < 2) {
+        fprintf(stderr, "asp: %s: %d airports, but 2 are the least\n", path, n);
+        exit(1);
+    }
     return n;
 }
 

@@ -64,6 +64,11 @@ static void read_digits(const char *path) {
                 exit(1);
             }
         }
+        int label = numbers[i][PIXELS];
+        if (label < 0 || label >= CLASSES) {
+            fprintf(stderr, "gradient: %s: line %d: label %d is not in 0 to %d\n", path, i + 1, label, CLASSES - 1);
+            exit(1);
+        }
     }
     fclose(file);
 }

@@ -110,3 +110,24 @@ fn a_missing_file_is_named() {
         assert!(!output.status.success() && stderr.contains("cannot read nowhere.csv"), "{stderr}");
     }
 }
+
+#[test]
+fn a_file_that_does_not_fit_is_named_with_the_reason() {
+    let digits = std::fs::read_to_string(data("digits.csv")).expect("the data");
+    let (before, label) = digits.lines().next().and_then(|line| line.rsplit_once(',')).expect("a first line");
+    let first = format!("{before},{label}");
+    for (name, text, why) in [
+        ("gradient", digits.replacen(&first, &format!("{before},10"), 1), "line 1: label 10 is not in 0 to 9"),
+        ("gradient", digits.replacen(&first, &format!("{before},-1"), 1), "line 1: label -1 is not in 0 to 9"),
+        ("asp", "iata,lat,lon,country,city\n".to_owned(), "0 airports, but 2 are the least"),
+        ("asp", "iata,lat,lon,country,city\nAAA,1,2,US,A\n".to_owned(), "1 airports, but 2 are the least"),
+    ] {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("does-not-fit.csv");
+        std::fs::write(&file, text).expect("a file");
+        let file = file.to_str().expect("a path of UTF-8");
+        let output = han_run(1, &compiled(name), &[file]).output().expect("han run starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let expected = format!("{name}: {file}: {why}");
+        assert!(output.status.code() == Some(1) && stderr.contains(&expected), "{}: {stderr}", output.status);
+    }
+}
