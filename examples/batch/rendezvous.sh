@@ -9,11 +9,14 @@ shift
 
 secret=$(mktemp "$PWD/.han-secret.XXXXXX") # for this user's eyes only
 trap 'rm -f "$secret"' EXIT
+# Commands in the background ignore Ctrl-C. What they have started on other hosts ends when it next writes something.
+trap 'kill $(jobs -p) 2> /dev/null || true; exit 130' INT TERM
 head -c 32 /dev/urandom | base64 > "$secret"
 
 pids=()
 for rank in "${!hosts[@]}"; do
-    variables="HAN_RENDEZVOUS=${hosts[0]}:${PORT:-29500} HAN_RANK=$rank HAN_SIZE=${#hosts[@]} HAN_SECRET_FILE=$secret"
+    variables="HAN_RENDEZVOUS=${hosts[0]}:${PORT:-29500} HAN_RANK=$rank HAN_SIZE=${#hosts[@]}"
+    variables+=" HAN_SECRET_FILE=$(printf %q "$secret")"
     "${SSH:-ssh}" "${hosts[rank]}" "cd $(printf %q "$PWD") && env $variables $(printf '%q ' "$@")" < /dev/null &
     pids+=($!)
 done
