@@ -5,7 +5,7 @@ use crate::prefix::{
 };
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const FLAGS: [&str; 7] = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"];
 
@@ -87,11 +87,15 @@ fn without_a_launcher_the_world_is_one_rank() {
 }
 
 #[test]
-fn a_standard_error_that_is_full_costs_messages_only() {
-    let program = compile_shared("cc", "tests/c/communicators.c", "communicators-full", &FLAGS);
+fn a_standard_error_that_takes_nothing_costs_messages_only() {
+    let program = compile_shared("cc", "tests/c/communicators.c", "communicators-unheard", &FLAGS);
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let text = succeed(Command::new(program).env("HAN_LOG", "debug").stderr(full));
-    assert_eq!(text.trim(), "passed on 1 ranks");
+    let (reader, unread) = std::io::pipe().unwrap();
+    drop(reader);
+    for stderr in [Stdio::from(full), Stdio::from(unread)] {
+        let text = succeed(Command::new(&program).env("HAN_LOG", "debug").stderr(stderr));
+        assert_eq!(text.trim(), "passed on 1 ranks");
+    }
 }
 
 /// Runs `failures MODE` on 3 ranks; all of them but `absent` must have seen it.
