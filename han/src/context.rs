@@ -241,7 +241,7 @@ impl Context {
         let farewell = self.inner.exchange.borrow_mut().finalize();
         barrier?;
         farewell.map_err(Error::startup)?;
-        trouble.map_or(Ok(()), |why| Err(Error::Config(why)))
+        trouble.map_or(Ok(()), |why| Err(Error::Trace(why)))
     }
 
     /// Ends the job on all ranks, and this process with exit code `code`. In a forked child of a rank it ends the child alone.

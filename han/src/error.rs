@@ -24,6 +24,9 @@ pub enum Error {
     /// An environment variable or setting is wrong.
     #[error("configuration: {0}")]
     Config(String),
+    /// The file of `HAN_TRACE` cannot be written; the job itself has succeeded.
+    #[error("{0}")]
+    Trace(String),
     /// A communicator was used after its context was finalized.
     #[error("this rank has finalized: no communicator can be used any more")]
     Finalized,
@@ -66,7 +69,7 @@ pub enum ErrorKind {
     Aborted,
     /// A wait exceeded the configured limit (`HAN_ERR_TIMEOUT`).
     Timeout,
-    /// A call of the system or of libfabric failed (`HAN_ERR_SYSTEM`).
+    /// A call of the system or of libfabric failed, or a file cannot be written (`HAN_ERR_SYSTEM`).
     System,
     /// There is no memory (`HAN_ERR_NO_MEMORY`).
     NoMemory,
@@ -89,6 +92,7 @@ impl Error {
             Self::Network(error) => of_network(error),
             Self::Bootstrap(_) => ErrorKind::Startup,
             Self::Config(_) => ErrorKind::Config,
+            Self::Trace(_) => ErrorKind::System,
             Self::Finalized => ErrorKind::Finalized,
             Self::Forked => ErrorKind::Forked,
             Self::InUse(_) => ErrorKind::InUse,
@@ -164,6 +168,7 @@ mod tests {
             (ErrorKind::System, at(Node::System { api: "mmap", reason: why() })),
             (ErrorKind::System, at(Node::Unreachable { rank, pid, reason: why() })),
             (ErrorKind::System, over(Net::Fabric { call: "fi_send", reason: why() })),
+            (ErrorKind::System, Error::Trace(why()).kind()),
             (ErrorKind::NoMemory, at(Node::NoMemory { bytes: 1, reason: why() })),
             (ErrorKind::Startup, Error::startup("").kind()),
             (ErrorKind::Startup, Error::from(bootstrap::Error::Closed).kind()),

@@ -152,9 +152,11 @@ int han_init_oob(int rank, int size, han_allgather_function allgather, void *ctx
 int han_initialized(int *flag);
 
 /*
- * Ends han; collective over the world. Requests that were started must have been completed.
- * Persistent requests, communicators, operators and memory of han_malloc that still exist are freed, registered
- * memory becomes private. A process that exits without it counts as dead, and its peers receive HAN_ERR_PEER_DIED.
+ * Ends han; collective over the world. Requests that were started must have been completed, else it returns
+ * HAN_ERR_REQUEST, and han goes on. Persistent requests, communicators, operators and memory of han_malloc that still
+ * exist are freed, registered memory becomes private. All of this is done as well where it returns that a rank has died
+ * or another error of the job, or HAN_ERR_SYSTEM because the file of HAN_TRACE cannot be written. A process that exits
+ * without it counts as dead, and its peers receive HAN_ERR_PEER_DIED.
  */
 int han_finalize(void);
 

@@ -3,7 +3,7 @@
 use crate::prefix::{
     compile, compile_shared, han_run, han_run_on, passes, pkg_config, prefix, run, succeed, with_archive,
 };
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -96,6 +96,19 @@ fn a_standard_error_that_takes_nothing_costs_messages_only() {
         let text = succeed(Command::new(&program).env("HAN_LOG", "debug").stderr(stderr));
         assert_eq!(text.trim(), "passed on 1 ranks");
     }
+}
+
+/// The last words of han are an error of the system's, no mistake of the user's, and han has ended all the same.
+#[test]
+fn a_trace_that_cannot_be_written_is_an_error_of_a_han_that_has_ended() {
+    let program = compile_shared("cc", "tests/c/finalize_fails.c", "finalize_fails", &FLAGS);
+    let parent = program.with_extension("d");
+    let _ = fs::remove_dir_all(&parent);
+    let folder = parent.join("folder");
+    fs::create_dir_all(&folder).unwrap();
+    let mut command = Command::new(program);
+    command.arg(&folder).arg(parent.join("renamed")).env("HAN_TRACE", folder.join("trace.json"));
+    assert_eq!(succeed(&mut command).trim(), "passed, its memory was shared before");
 }
 
 /// Runs `failures MODE` on 3 ranks; all of them but `absent` must have seen it.
