@@ -28,9 +28,11 @@
  *
  * - It returns 0 (HAN_SUCCESS) or an error code of `enum han_error`. han_strerror() gives the code's
  *   meaning, han_last_error_message() the full sentence: which argument, rank or process, and what
- *   would be right. A failed call has no other effect, except that HAN_ERR_PEER_DIED,
- *   HAN_ERR_MISMATCH, HAN_ERR_ABORTED, HAN_ERR_TIMEOUT and a collective's HAN_ERR_SYSTEM end the job's
- *   communication: every later call that communicates returns the same error, on every rank.
+ *   would be right. Where a call fails, a handle or pointer that it would have given is null, and the
+ *   flag of han_test is 0 unless the operation is complete. A failed call has no other effect than what
+ *   is said of the function, except that HAN_ERR_PEER_DIED, HAN_ERR_MISMATCH, HAN_ERR_ABORTED,
+ *   HAN_ERR_TIMEOUT and a collective's HAN_ERR_SYSTEM end the job's communication: every later call
+ *   that communicates returns the same error, on every rank.
  * - Wrong arguments (a null pointer, a negative rank, a handle that was freed or never existed, an
  *   unknown datatype) give an error code, not a crash. What cannot be checked is a pointer's target:
  *   a buffer must have room for `count` elements, a result pointer must be valid or NULL.
@@ -39,7 +41,7 @@
  *   HAN_ERR_MISMATCH with a message that shows both sides, from this operation or its next one.
  * - Threads: at most one thread may be in a han function at a time (MPI_THREAD_SERIALIZED), and
  *   calls from different threads must be ordered by the program (a mutex, a join). A call that finds
- *   another one in progress, also from within a callback, returns HAN_ERR_THREAD and does nothing.
+ *   another one in progress, also from within a callback, fails with HAN_ERR_THREAD.
  *   Free of this rule are han_strerror, han_last_error_message, han_version and han_initialized.
  *   No thread is cancelled (pthread_cancel) while it is in a han function, and none leaves one by longjmp.
  *   The main thread does not end (pthread_exit) before han_finalize has returned: peers reach the memory
