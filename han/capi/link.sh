@@ -11,9 +11,10 @@ library=$release/libhan.so.$version
 [ "$library" -nt "$archive" ] && [ "$library" -nt "$here/libhan.map" ] && exit
 
 # All of the archive goes in, and what no exported function needs is dropped again. Replaced, not overwritten: a
-# program may be running with it.
-"${CC:-cc}" -shared -o "$library.new" \
+# program may be running with it. What glibc had in libraries of its own before 2.34 is named, too. CC may be several words.
+${CC:-cc} -shared -o "$library.new" \
     "-Wl,-soname,libhan.so.${version%%.*}" "-Wl,--version-script=$here/libhan.map" \
     -Wl,--whole-archive "$archive" -Wl,--no-whole-archive -Wl,--gc-sections \
-    -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -lgcc_s -lm -lc ${LDFLAGS:-}
+    -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--as-needed -lgcc_s -lpthread -ldl -lrt -lutil -lm -lc \
+    ${LDFLAGS:-}
 mv "$library.new" "$library"

@@ -1,6 +1,6 @@
 //! What `make install` puts where.
 
-use crate::prefix::{make, pkg_config, prefix, succeed};
+use crate::prefix::{make, pkg_config, prefix, source, succeed};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -38,4 +38,24 @@ fn destdir_is_honoured_and_not_recorded_and_nothing_is_left() {
     let left = succeed(Command::new("find").arg(&stage).args(["!", "-type", "d"]));
     assert_eq!(left, "", "what uninstall leaves");
     fs::remove_dir_all(stage).unwrap();
+}
+
+/// The compiler that links may be several words, and brings in no library that a system of today does not need.
+#[test]
+fn the_shared_library_is_linked_by_any_compiler() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linked");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::symlink(prefix().join("lib/libhan.a"), folder.join("libhan_capi.a")).unwrap();
+    let mut link = Command::new(source("link.sh"));
+    succeed(link.arg(&folder).arg("0.0.0").env("CC", "env cc"));
+    let needed = |library: &Path| {
+        let dynamic = succeed(Command::new("readelf").arg("-d").arg(library));
+        let names = dynamic.lines().filter(|line| line.contains("(NEEDED)"));
+        names.filter_map(|line| line.split(['[', ']']).nth(1).map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let libraries = needed(&folder.join("libhan.so.0.0.0"));
+    assert_eq!(libraries, needed(&prefix().join("lib/libhan.so")));
+    assert!(libraries.iter().any(|name| name.starts_with("libc.")), "{libraries:?}");
+    fs::remove_dir_all(folder).unwrap();
 }
