@@ -22,7 +22,9 @@
 ! - Procedures are subroutines whose last argument, `ierror`, is optional. With it, the program
 !   gets the code (HAN_SUCCESS or HAN_ERR_*). Without it, a failure prints its message and ends the
 !   job.
-! - `count` is a 32-bit or a 64-bit integer. Other integers are of kind c_int, the default kind.
+! - `count`, but for that of han_waitall, and the bytes of han_record are 32-bit or 64-bit integers.
+!   The bytes of han_malloc and han_register are of kind c_int64_t, those that han_datatype_size gives
+!   of kind c_size_t. Other integers are of kind c_int, the default kind.
 ! - Logical arguments and the results of == and /= are of kind c_bool: `.true._c_bool`.
 ! - A buffer is any contiguous variable of a type that has a datatype, scalar or array. The buffers
 !   of non-blocking and persistent operations must have the ASYNCHRONOUS (or TARGET) attribute in the
@@ -355,6 +357,7 @@ module han
       type(*), dimension(*) :: buffer
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       !DIR$ IGNORE_TKR buffer
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       integer(c_int32_t), value :: count
       type(han_datatype_t), value :: datatype
       integer(c_int), value :: root
@@ -368,6 +371,7 @@ module han
       type(*), dimension(*) :: buffer
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       !DIR$ IGNORE_TKR buffer
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       integer(c_int64_t), value :: count
       type(han_datatype_t), value :: datatype
       integer(c_int), value :: root
@@ -383,9 +387,11 @@ module han
       type(*), dimension(*), intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*) :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int32_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -400,9 +406,11 @@ module han
       type(*), dimension(*), intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*) :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int64_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -419,9 +427,11 @@ module han
       type(*), dimension(*), intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*) :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int32_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -435,9 +445,11 @@ module han
       type(*), dimension(*), intent(in) :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*) :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int64_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -464,6 +476,7 @@ module han
       type(*), dimension(*), asynchronous :: buffer
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       !DIR$ IGNORE_TKR buffer
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       integer(c_int32_t), value :: count
       type(han_datatype_t), value :: datatype
       integer(c_int), value :: root
@@ -478,6 +491,7 @@ module han
       type(*), dimension(*), asynchronous :: buffer
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       !DIR$ IGNORE_TKR buffer
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       integer(c_int64_t), value :: count
       type(han_datatype_t), value :: datatype
       integer(c_int), value :: root
@@ -494,9 +508,11 @@ module han
       type(*), dimension(*), intent(in), asynchronous :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*), asynchronous :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int32_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -512,9 +528,11 @@ module han
       type(*), dimension(*), intent(in), asynchronous :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*), asynchronous :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int64_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -532,9 +550,11 @@ module han
       type(*), dimension(*), intent(in), asynchronous :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*), asynchronous :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int32_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -549,9 +569,11 @@ module han
       type(*), dimension(*), intent(in), asynchronous :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*), asynchronous :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int64_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -579,6 +601,7 @@ module han
       type(*), dimension(*), asynchronous :: buffer
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       !DIR$ IGNORE_TKR buffer
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       integer(c_int32_t), value :: count
       type(han_datatype_t), value :: datatype
       integer(c_int), value :: root
@@ -593,6 +616,7 @@ module han
       type(*), dimension(*), asynchronous :: buffer
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       !DIR$ IGNORE_TKR buffer
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       integer(c_int64_t), value :: count
       type(han_datatype_t), value :: datatype
       integer(c_int), value :: root
@@ -610,9 +634,11 @@ module han
       type(*), dimension(*), intent(in), asynchronous :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*), asynchronous :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int32_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -629,9 +655,11 @@ module han
       type(*), dimension(*), intent(in), asynchronous :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*), asynchronous :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int64_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -650,9 +678,11 @@ module han
       type(*), dimension(*), intent(in), asynchronous :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*), asynchronous :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int32_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -668,9 +698,11 @@ module han
       type(*), dimension(*), intent(in), asynchronous :: sendbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       !DIR$ IGNORE_TKR sendbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: sendbuf
       type(*), dimension(*), asynchronous :: recvbuf
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       !DIR$ IGNORE_TKR recvbuf
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: recvbuf
       integer(c_int64_t), value :: count
       type(han_datatype_t), value :: datatype
       type(han_op_t), value :: op
@@ -745,6 +777,7 @@ module han
       type(*), dimension(*), target :: buffer
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       !DIR$ IGNORE_TKR buffer
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       integer(c_int64_t), value :: bytes
       integer(c_int), optional, intent(out) :: ierror
     end subroutine
@@ -755,6 +788,7 @@ module han
       type(*), dimension(*), target :: buffer
       !GCC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       !DIR$ IGNORE_TKR buffer
+      !DEC$ ATTRIBUTES NO_ARG_CHECK :: buffer
       integer(c_int), optional, intent(out) :: ierror
     end subroutine
   end interface
