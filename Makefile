@@ -18,7 +18,8 @@ $(error PREFIX=$(PREFIX) DESTDIR=$(DESTDIR): names without blanks are needed)
 endif
 CARGO ?= cargo
 CC ?= cc
-FC := $(if $(filter default,$(origin FC)),gfortran,$(FC))
+# An argument of make may name another gfortran; the environment's compiler may be one that has other options.
+FC := gfortran
 INSTALL ?= install
 
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))

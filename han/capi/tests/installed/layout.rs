@@ -59,3 +59,15 @@ fn the_shared_library_is_linked_by_any_compiler() {
     assert!(libraries.iter().any(|name| name.starts_with("libc.")), "{libraries:?}");
     fs::remove_dir_all(folder).unwrap();
 }
+
+/// In many environments FC is a compiler that has other options.
+#[test]
+fn the_module_is_made_by_gfortran_or_what_make_is_told() {
+    let commands = |arguments: &[&str]| {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(source("../..")).args(["--dry-run", "--old-file=build-installed", "install"]);
+        succeed(make.args(arguments).env("FC", "ifx"))
+    };
+    assert!(commands(&[]).contains("\ngfortran -std=f2018 "));
+    assert!(commands(&["FC=gfortran-99"]).contains("\ngfortran-99 -std=f2018 "));
+}
