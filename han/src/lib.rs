@@ -13,6 +13,37 @@
 //! A [`Context`] is this process's place in the job; a [`Communicator`] is a group of ranks that does
 //! collectives together. Both belong to one thread. Every call returns the same error on every rank
 //! when a rank dies or calls something else; [`Error::kind`] tells programs which of these.
+//!
+//! A type of the program's own can be an [`Element`], which the program's own operators reduce:
+//!
+//! ```
+//! use han::{Context, Datatype, Element, UserOperator};
+//!
+//! #[derive(Clone, Copy, Debug, PartialEq)]
+//! #[repr(C)]
+//! struct Span {
+//!     least: f64,
+//!     greatest: f64,
+//! }
+//!
+//! // SAFETY: `repr(C)` without padding, and valid for every bit pattern.
+//! unsafe impl Element for Span {
+//!     const DATATYPE: Datatype = Datatype::record_of::<Self>();
+//! }
+//!
+//! let cover = UserOperator::elementwise(true, |a: Span, b: Span| Span {
+//!     least: a.least.min(b.least),
+//!     greatest: a.greatest.max(b.greatest),
+//! });
+//! let context = Context::init()?;
+//! let world = context.world();
+//! let mine = world.rank() as f64;
+//! let mut spans = [Span { least: mine, greatest: mine + 1.0 }];
+//! world.allreduce_in_place(&mut spans, cover)?;
+//! assert_eq!(spans, [Span { least: 0.0, greatest: world.size() as f64 }]);
+//! context.finalize()?;
+//! # Ok::<(), han::Error>(())
+//! ```
 
 // They panic where nothing can be written; `say` does not.
 #![deny(clippy::print_stderr, clippy::print_stdout)]

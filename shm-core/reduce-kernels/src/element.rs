@@ -6,7 +6,8 @@ use half::{bf16, f16};
 
 /// A Rust type whose slices can be sent and reduced.
 ///
-/// Beside the types here a program may have its own as a [record](Datatype::Record), which its own operators reduce:
+/// Beside the types here a program may have its own as a [record](Datatype::Record), which its own operators reduce
+/// (a program of crate `han` writes `han::` for `reduce_kernels::`):
 ///
 /// ```
 /// use reduce_kernels::{Call, Datatype, Element, UserOperator};
