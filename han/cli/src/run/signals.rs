@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use nix::libc::SI_KERNEL;
 use nix::sys::signal::{SigSet, Signal};
@@ -28,6 +29,23 @@ pub(super) enum Sender {
     /// Because a key was pressed, for instance.
     Kernel,
     Process,
+}
+
+/// A user's wish that the job ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) signal: Signal,
+    pub(super) at: Instant,
+}
+
+impl Request {
+    /// True if `signal`, which comes now, is this wish again: what is sent to all processes of a job reaches the supervisor
+    /// directly and by way of the front, and timeout(1) signals its command first alone and then with its group.
+    pub(super) fn is_repeated_by(self, signal: Signal, now: Instant) -> bool {
+        /// How far apart the two may be.
+        const ONE_WISH: Duration = Duration::from_secs(1);
+        signal == self.signal && now < self.at + ONE_WISH
+    }
 }
 
 /// Receives `SIGCHLD` and the forwarded signals instead of being interrupted by them.
@@ -110,6 +128,15 @@ mod tests {
         let ignored = ignored_signals().unwrap();
         assert_ne!(ignored & bit(Signal::SIGPIPE), 0);
         assert_eq!(ignored & bit(Signal::SIGCHLD), 0);
+    }
+
+    #[test]
+    fn a_wish_is_repeated_by_the_same_signal_soon() {
+        let request = Request { signal: Signal::SIGTERM, at: Instant::now() };
+        let soon = request.at + Duration::from_millis(100);
+        assert!(request.is_repeated_by(Signal::SIGTERM, soon));
+        assert!(!request.is_repeated_by(Signal::SIGINT, soon));
+        assert!(!request.is_repeated_by(Signal::SIGTERM, soon + Duration::from_secs(1)));
     }
 
     #[test]

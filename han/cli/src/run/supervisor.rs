@@ -20,7 +20,7 @@ use shm_core::sys::process;
 use super::job::{self, Exit, Job, Step};
 use super::output::Forwarders;
 use super::pmi::{Links, Phase, Report};
-use super::signals::Signals;
+use super::signals::{Request, Signals};
 use super::spawn::{Spawned, spawn_all};
 use super::{Args, descendants, failed, leave_input, placement, say};
 use crate::output::READER_LEFT_CODE;
@@ -90,10 +90,10 @@ fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
     // A user who has set a limit, or has asked the job to end, does not wait for a reader who takes nothing.
     let grace_ends = Instant::now() + survivor_grace;
     let limit = match asked_to_end {
-        Some(signal) => Some((grace_ends, Exit::Signal(signal as i32).code())),
+        Some(request) => Some((grace_ends, Exit::Signal(request.signal as i32).code())),
         None => time_out_at.map(|at| (at.max(grace_ends), job::TIMEOUT_CODE)),
     };
-    let given_up = wait_for_output(&done, &mut signals, front, limit)?;
+    let given_up = wait_for_output(&done, &mut signals, front, limit, asked_to_end)?;
     if given_up.is_some() {
         say("nobody takes the output: the rest of what the ranks have printed is lost");
     }
@@ -115,7 +115,7 @@ struct Supervisor {
     /// Ranks that closed it outside of init and finalize, and live on.
     unreachable: Vec<usize>,
     /// The first SIGINT or SIGTERM that came.
-    asked_to_end: Option<Signal>,
+    asked_to_end: Option<Request>,
     timeout: Duration,
     /// How long survivors of a failure may take to report it themselves.
     survivor_grace: Duration,
@@ -191,6 +191,10 @@ impl Supervisor {
     }
 
     fn forward(&mut self, signal: Signal) {
+        let now = Instant::now();
+        if self.asked_to_end.is_some_and(|request| request.is_repeated_by(signal, now)) {
+            return;
+        }
         let to_end = matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT);
         for (_, pid) in self.job.running() {
             // A rank that has just ended is noticed by its SIGCHLD.
@@ -200,15 +204,14 @@ impl Supervisor {
                 let _ = killpg(pid, Signal::SIGCONT);
             }
         }
-        let now = Instant::now();
         match signal {
             Signal::SIGINT | Signal::SIGTERM if self.asked_to_end.is_some() => {
                 self.output.say(&format!("a second signal ({signal}) came: killing what is left"));
                 self.job.kill_by(now);
             }
-            Signal::SIGINT => self.asked_to_end = Some(signal),
+            Signal::SIGINT => self.asked_to_end = Some(Request { signal, at: now }),
             Signal::SIGTERM => {
-                self.asked_to_end = Some(signal);
+                self.asked_to_end = Some(Request { signal, at: now });
                 self.job.kill_by(now + job::USER_TERMINATE_GRACE);
             }
             _ => {}
@@ -321,7 +324,7 @@ impl Supervisor {
             Some(Step::Kill) => {
                 self.output.say(&format!("killing {}", job::list(&ranks)));
                 // Without a failure before, it was a user who wanted this.
-                if let Some(signal) = self.asked_to_end {
+                if let Some(Request { signal, .. }) = self.asked_to_end {
                     self.job.fail(Exit::Signal(signal as i32).code(), Duration::ZERO, now);
                 }
                 return Flow::EndNow;
@@ -345,6 +348,7 @@ fn wait_for_output(
     signals: &mut Signals,
     front: Pid,
     limit: Option<(Instant, u8)>,
+    asked_to_end: Option<Request>,
 ) -> io::Result<Option<u8>> {
     while getppid() == front {
         let mut fds = [PollFd::new(done.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
@@ -354,7 +358,8 @@ fn wait_for_output(
             Err(e) => return Err(failed("poll")(e)),
         }
         while let Some(signal) = signals.next()? {
-            if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) {
+            let is_repeated = asked_to_end.is_some_and(|request| request.is_repeated_by(signal, Instant::now()));
+            if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) && !is_repeated {
                 return Ok(Some(Exit::Signal(signal as i32).code()));
             }
         }

@@ -1,6 +1,6 @@
 //! Signals sent to `han run`.
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use shm_core::sys::process;
 
 use crate::harness::{Job, Running, children, eventually, state};
@@ -47,6 +47,23 @@ fn stopped_ranks_act_on_a_signal_that_ends_them() {
         job.signal(signal);
         let code = 128 + signal as i32;
         job.finish().expect(code, &[&format!("was killed by signal {} ({signal})", signal as i32)]);
+    }
+}
+
+/// As systemd and `pkill -f` do.
+#[test]
+fn a_signal_to_all_processes_of_a_job_is_one_wish() {
+    // Sometimes the kernel makes one of the two.
+    for _ in 0..10 {
+        let job = ready("trap : INT; trap 'exit 0' USR1");
+        for pid in [children(job.pid())[0], job.pid()] {
+            kill(pid, Signal::SIGINT).unwrap();
+        }
+        // It comes to the ranks behind the other two.
+        job.signal(Signal::SIGUSR1);
+        let done = job.finish();
+        done.expect(0, &[]);
+        assert!(!done.stderr.contains("second signal"), "{done:?}");
     }
 }
 
