@@ -73,12 +73,14 @@ pub(super) struct Job {
     time_out_at: Option<Instant>,
     terminate_at: Option<Instant>,
     kill_at: Option<Instant>,
+    /// A user has asked the ranks to end.
+    is_ending: bool,
 }
 
 impl Job {
     pub(super) fn new(pids: Vec<Pid>, time_out_at: Option<Instant>) -> Self {
         let running = pids.iter().copied().map(Some).collect();
-        Self { running, pids, code: None, time_out_at, terminate_at: None, kill_at: None }
+        Self { running, pids, code: None, time_out_at, terminate_at: None, kill_at: None, is_ending: false }
     }
 
     /// `rank 2 (pid 4711)`.
@@ -107,7 +109,8 @@ impl Job {
         Some(rank)
     }
 
-    /// Fails the job unless it has failed before: survivors get `grace`, then `SIGTERM`, then `SIGKILL`.
+    /// Fails the job unless it has failed before: survivors get `grace`, then `SIGTERM`, then `SIGKILL`. Where a user has asked
+    /// them to end, they keep the time that they were given.
     /// Tells whether this was the first failure.
     pub(super) fn fail(&mut self, code: u8, grace: Duration, now: Instant) -> bool {
         if self.code.is_some() {
@@ -115,9 +118,17 @@ impl Job {
         }
         self.code = Some(code);
         self.time_out_at = None;
-        self.terminate_at = Some(now + grace);
-        self.kill_by(now + grace + TERMINATE_GRACE);
+        if !self.is_ending {
+            self.terminate_at = Some(now + grace);
+            self.kill_by(now + grace + TERMINATE_GRACE);
+        }
         true
+    }
+
+    /// Takes note that a user has sent `SIGTERM` to all ranks, which have until `deadline`.
+    pub(super) fn end_by(&mut self, deadline: Instant) {
+        self.is_ending = true;
+        self.kill_by(deadline);
     }
 
     pub(super) fn has_failed(&self) -> bool {
@@ -212,6 +223,16 @@ mod tests {
         assert_eq!(job.due(now), Some(Step::Terminate));
         assert_eq!(job.due(now + TERMINATE_GRACE), Some(Step::Kill));
         assert_eq!(job.exit_code(), 3);
+    }
+
+    #[test]
+    fn ranks_that_a_user_ends_keep_their_time_when_the_first_has_ended() {
+        let now = Instant::now();
+        let mut job = job(2, None);
+        job.end_by(now + USER_TERMINATE_GRACE);
+        assert!(job.fail(Exit::Signal(15).code(), SURVIVOR_GRACE, now));
+        assert_eq!((job.exit_code(), job.next_deadline()), (143, Some(now + USER_TERMINATE_GRACE)));
+        assert_eq!(job.due(now + USER_TERMINATE_GRACE), Some(Step::Kill));
     }
 
     #[test]

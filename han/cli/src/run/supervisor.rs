@@ -70,6 +70,7 @@ fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
             job::SURVIVOR_GRACE
         }),
         abort_grace: args.grace.unwrap_or(job::ABORT_GRACE),
+        user_grace: job::USER_TERMINATE_GRACE.max(args.grace.unwrap_or_default()),
     };
     while supervisor.job.running().next().is_some() {
         if supervisor.step()? == Flow::EndNow {
@@ -120,6 +121,8 @@ struct Supervisor {
     /// How long survivors of a failure may take to report it themselves.
     survivor_grace: Duration,
     abort_grace: Duration,
+    /// How long ranks may take to end when a user wants it.
+    user_grace: Duration,
 }
 
 #[derive(PartialEq, Eq)]
@@ -212,7 +215,7 @@ impl Supervisor {
             Signal::SIGINT => self.asked_to_end = Some(Request { signal, at: now }),
             Signal::SIGTERM => {
                 self.asked_to_end = Some(Request { signal, at: now });
-                self.job.kill_by(now + job::USER_TERMINATE_GRACE);
+                self.job.end_by(now + self.user_grace);
             }
             _ => {}
         }
@@ -312,6 +315,8 @@ impl Supervisor {
                 let (running, verb) = (job::list(&ranks), if ranks.len() == 1 { "was" } else { "were" });
                 let why = format!("the job ran into its --timeout of {seconds} s; {running} {verb} still running");
                 self.fail(job::TIMEOUT_CODE, Duration::ZERO, &why);
+                // Also if a user has asked them to end.
+                self.job.kill_by(now + job::TERMINATE_GRACE);
             }
             Some(Step::Terminate) => {
                 self.output.say(&format!("ending {} by SIGTERM", job::list(&ranks)));
