@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::io::{self, PipeReader};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
@@ -78,9 +79,12 @@ fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
         }
     }
     let Supervisor { mut signals, output, job, asked_to_end, survivor_grace, .. } = supervisor;
+    let is_done = job.running().next().is_none() && asked_to_end.is_none() && !job.has_failed();
+    if is_done {
+        wait_for_helpers(front);
+    }
     let killed = end_descendants()?;
     // A rank that hands its work to another process, as setsid does, would otherwise seem to have done it.
-    let is_done = job.running().next().is_none() && asked_to_end.is_none() && !job.has_failed();
     if is_done && killed > 0 {
         let noun = if killed == 1 { "process" } else { "processes" };
         output.say(&format!("all ranks have ended and left {killed} {noun} running: killed"));
@@ -336,6 +340,26 @@ impl Supervisor {
             }
         }
         Flow::Continue
+    }
+}
+
+/// Lets processes that ranks have left end by themselves for a moment: one may still pass on what its rank has printed, as
+/// `exec > >(tee FILE)` in a script makes it do.
+fn wait_for_helpers(front: Pid) {
+    /// Enough for what pipes hold.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let give_up = Instant::now() + PATIENCE;
+    let mut pause = Duration::ZERO;
+    while Instant::now() < give_up && getppid() == front {
+        match process::reap_child() {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                thread::sleep(pause);
+                pause = Duration::from_millis(1);
+            }
+            // There are none, or it is told when they are killed.
+            Err(_) => return,
+        }
     }
 }
 

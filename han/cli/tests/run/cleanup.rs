@@ -53,6 +53,15 @@ fn it_is_told_that_ranks_have_left_their_work_to_others() {
 }
 
 #[test]
+fn what_passes_on_output_may_finish_it() {
+    // Until the rank has gone, nothing is passed on.
+    let script = "exec > >(until ! kill -0 $$; do sleep 0.01; done 2> /dev/null; cat); echo first; echo last";
+    let done = Job::new(&["-n", "2", "--", "bash", "-c", script]).finish();
+    done.expect(0, &[]);
+    assert_eq!((done.sorted_lines(), &*done.stderr), (vec!["first", "first", "last", "last"], ""));
+}
+
+#[test]
 fn descendants_of_a_failed_rank_end() {
     Job::script(&["-n", "2"], &format!("{FORKS}; [ $PMI_RANK = 0 ] && kill -9 $$; wait")).finish().expect(137, &[]);
 }
