@@ -14,7 +14,7 @@ use crate::job::Load;
 use crate::segment::layout::{INLINE_BYTES, annex_bytes, beside_bytes};
 use crate::settings::Settings;
 use crate::sys::{affinity, cache};
-use crate::topo::{Hierarchy, Locality};
+use crate::topo::{Hierarchy, Locality, binding_order};
 use reduce_kernels::Collective;
 
 /// What choices depend on beside the call, the same on all ranks.
@@ -99,7 +99,7 @@ impl Circumstances {
     /// # Errors
     /// This process's cores cannot be read, or a topology is set that describes no machine.
     pub fn here(ranks: Range<usize>, settings: Settings, methods: &Methods) -> Result<Self> {
-        let cores = affinity::allowed_cores()?;
+        let cores = binding_order(affinity::allowed_cores()?);
         let bound: Vec<&[usize]> = cores.chunks(1).cycle().skip(ranks.start).take(ranks.len()).collect();
         let load = Load::new(bound.iter().copied(), affinity::cgroup_quota());
         let locality = Locality::agree(&Locality::card(0, ranks.len(), &settings), &bound, &settings)?;

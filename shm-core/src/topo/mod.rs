@@ -17,7 +17,7 @@ use std::fmt;
 pub use hierarchy::{Group, Hierarchy, Tier};
 pub(crate) use locality::Locality;
 pub use place::Place;
-pub use topology::{Processor, Topology};
+pub use topology::{Processor, Topology, binding_order};
 pub use tree::{Shape, Tree};
 
 /// How near two ranks are: what they share. Near ones come first.

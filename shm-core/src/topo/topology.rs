@@ -128,6 +128,15 @@ impl Topology {
         (0..threads).flat_map(layer).map(Processor::number).collect()
     }
 
+    /// `numbers` in the order in which ranks are bound to them: as [`one_per_core`](Self::one_per_core) of these, then what
+    /// is not known.
+    fn binding_order(self, numbers: &[usize]) -> Vec<usize> {
+        let mut order = self.restricted_to(numbers).one_per_core();
+        let unknown: Vec<usize> = numbers.iter().copied().filter(|number| !order.contains(number)).collect();
+        order.extend(unknown);
+        order
+    }
+
     /// Path of the processor with this number.
     pub(super) fn path(&self, number: usize) -> Option<&[Option<u16>]> {
         self.processors.iter().find(|processor| processor.number == number).map(|processor| &processor.path[..])
@@ -161,6 +170,16 @@ impl Topology {
             Some(Processor { number: number.parse().ok()?, path: path?.try_into().ok()? })
         };
         text.split_whitespace().map(processor).collect::<Option<_>>().map(Self::sorted)
+    }
+}
+
+/// Processors of this machine in the order in which ranks are bound to them: the first one of every core, then the second
+/// ones, and so on; as they come where hwloc does not know the machine.
+#[must_use]
+pub fn binding_order(numbers: Vec<usize>) -> Vec<usize> {
+    match Topology::of_this_machine() {
+        Ok(topology) => topology.binding_order(&numbers),
+        Err(_) => numbers,
     }
 }
 
@@ -212,6 +231,19 @@ mod tests {
         let numbers: Vec<_> = topology.processors().iter().map(Processor::number).collect();
         assert_eq!(numbers, [0, 4, 2, 6, 1, 5, 3, 7]);
         assert_eq!(topology.one_per_core(), [0, 2, 1, 3, 4, 6, 5, 7]);
+    }
+
+    #[test]
+    fn ranks_are_bound_to_other_cores_before_other_threads_of_a_core() {
+        let siblings_adjacent = || Topology::synthetic("pack:1 core:4 pu:2").unwrap();
+        assert_eq!(siblings_adjacent().binding_order(&[0, 1, 2, 3, 4, 5, 6, 7]), [0, 2, 4, 6, 1, 3, 5, 7]);
+        assert_eq!(siblings_adjacent().binding_order(&[1, 2, 3, 6]), [1, 2, 6, 3]);
+        assert_eq!(siblings_adjacent().binding_order(&[0, 1, 2, 9]), [0, 2, 1, 9]);
+        let mut here: Vec<_> = crate::sys::affinity::allowed_cores().unwrap();
+        let mut order = binding_order(here.clone());
+        order.sort_unstable();
+        here.sort_unstable();
+        assert_eq!(order, here);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use han::{Collective, Communicator, Datatype, Operator};
 use reduce_kernels::say;
 use shm_core::sys::clock::now_ns;
+use shm_core::topo::binding_order;
 
 use super::vectors::{self, SEEDS, Vectors};
 use super::{Memory, Result, Style};
@@ -64,13 +65,13 @@ pub(super) fn common_cores(communicator: &Communicator) -> Result<Vec<usize>> {
     Ok((0..MASK_WORDS * 64).filter(|core| mask[core / 64] >> (core % 64) & 1 == 1).collect())
 }
 
-/// One-way latency in nanoseconds between the first two cores, if it can be measured; known to rank 0 only. The
+/// One-way latency in nanoseconds between the cores of ranks 0 and 1, if it can be measured; known to rank 0 only. The
 /// other ranks sleep meanwhile, so that they do not take part in what they wait for.
 pub(super) fn probe(communicator: &Communicator, cores: &[usize]) -> Result<Option<f64>> {
     quiet_barrier(communicator)?;
     let mut found = None;
     if communicator.rank() == 0
-        && let [first, second, ..] = *cores
+        && let [first, second, ..] = *binding_order(cores.to_vec())
     {
         let note = |error: &_| say(&format!("han bench: the distance of the cores is not known: {error}"));
         found = limits::one_way_ns((first, second)).inspect_err(note).ok();

@@ -53,7 +53,8 @@ impl Hardware {
         let mut online: Vec<usize> = of(Kind::Processor).map(|processor| processor.number).collect();
         online.sort_unstable();
         let node = |node: &Object| Node { node: node.number, cores: ranges_text(&node.processors) };
-        let hierarchy = Ranks::bound(&Topology::of_this_machine()?.restricted_to(&allowed), &allowed, None)?;
+        let topology = Topology::of_this_machine()?.restricted_to(&allowed);
+        let hierarchy = Ranks::bound(&topology, &topology.one_per_core(), None)?;
         Ok(Self {
             online: ranges_text(&online),
             cgroup_quota: affinity::cgroup_quota(),

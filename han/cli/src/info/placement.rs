@@ -92,9 +92,8 @@ impl Args {
         let (machine, topology) = self.machine()?;
         let ranks = match (&self.cores, self.ranks) {
             (Some(list), ranks) => Ranks::bound(&topology, &parse_list(list)?, ranks)?,
-            (None, ranks) if self.is_described() => Ranks::bound(&topology, &topology.one_per_core(), ranks)?,
             // As `han run` binds them.
-            (None, ranks) => Ranks::bound(&topology, &affinity::allowed_cores()?, ranks)?,
+            (None, ranks) => Ranks::bound(&topology, &topology.one_per_core(), ranks)?,
         };
         let (root, size) = (self.root.unwrap_or(0), ranks.hierarchy.size());
         if root >= size {
@@ -107,10 +106,6 @@ impl Args {
             return Ok(writeln!(stdout(), "{}", serde_json::to_string(&report)?)?);
         }
         ranks.print(&mut stdout(), &machine, &tree)
-    }
-
-    fn is_described(&self) -> bool {
-        self.synthetic.is_some() || self.xml.is_some()
     }
 
     /// The machine's name and what it is made of.

@@ -1,7 +1,7 @@
 //! `han bench --limits`: what this machine charges for the parts that collectives are made of.
 //!
-//! Two real processes, this one and a [`peer`], measure on the first two cores of the affinity mask,
-//! the cores that `han bench` gives to ranks 0 and 1. A collective's time is worth something only
+//! Two real processes, this one and a [`peer`], measure on two cores of the affinity mask,
+//! those that `han bench` gives to ranks 0 and 1. A collective's time is worth something only
 //! beside these figures, and only if both were taken in the same state of the machine.
 
 mod peer;
@@ -14,6 +14,7 @@ use reduce_kernels::say;
 use serde::Serialize;
 use shm_core::sys::affinity::allowed_cores;
 use shm_core::sys::limits::{self, Side, Wait};
+use shm_core::topo::binding_order;
 
 use crate::numbers::{bytes_text, median};
 use crate::output::stdout;
@@ -90,7 +91,7 @@ pub(crate) fn main(json: bool) -> Result<()> {
 
 /// Gives every limit to `report` as soon as it is known.
 fn measure(report: &mut dyn FnMut(Limit) -> Result<()>) -> Result<()> {
-    let cores = allowed_cores()?;
+    let cores = binding_order(allowed_cores()?);
     let first = *cores.first().ok_or("this process may run on no core")?;
     let mut peer = Peer::start(SIZES[SIZES.len() - 1])?;
     limits::pin(first)?;

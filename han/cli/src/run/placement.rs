@@ -6,11 +6,12 @@ use std::io;
 use clap::ValueEnum;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use shm_core::topo::binding_order;
 
 /// Whether ranks are bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Bind {
-    /// One usable processor each, round robin when ranks outnumber them
+    /// One usable processor each, of another core as long as there are cores, round robin when ranks outnumber them
     Core,
     /// Wherever the scheduler likes
     None,
@@ -46,7 +47,8 @@ pub(super) fn places(blocks: &[usize]) -> Vec<Place> {
     blocks.iter().enumerate().flat_map(of_node).collect()
 }
 
-/// Binds this thread, and so the children that it starts next, to one processor after the other.
+/// Binds this thread, and so the children that it starts next, to one processor after the other, all cores before a second
+/// processor of one.
 ///
 /// Binding before the fork means that a rank never sees another mask than its own.
 pub(super) struct Binder {
@@ -59,7 +61,7 @@ impl Binder {
     pub(super) fn new() -> io::Result<Self> {
         let usable = sched_getaffinity(Pid::from_raw(0))?;
         let cpus = (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false)).collect();
-        Ok(Self { usable, cpus })
+        Ok(Self { usable, cpus: binding_order(cpus) })
     }
 
     /// Binds to the processor of `rank`, counted over the whole machine: virtual nodes share it.
