@@ -22,6 +22,7 @@ use han::{Communicator, Config, Context, bootstrap};
 use reduce_kernels::say;
 use shm_core::job::MAX_RANKS;
 use shm_core::sys::affinity::allowed_cores;
+use shm_core::topo::Topology;
 
 use crate::limits;
 use crate::output::{ReaderLeft, is_reader_left};
@@ -55,12 +56,18 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many ranks are meant where nobody says: one a usable core of one node, two on each of several.
+/// How many ranks are meant where nobody says: one a usable core of one node, as far as it can have them, two on each of
+/// several.
 pub(crate) fn default_ranks(nodes: Option<u32>) -> usize {
     match nodes {
         Some(nodes @ 2..) => 2 * nodes as usize,
-        _ => allowed_cores().map_or(1, |cores| cores.len()),
+        _ => allowed_cores().map_or(1, |allowed| one_a_core(Topology::of_this_machine().ok(), &allowed)),
     }
+}
+
+/// The same on a `machine`, if it is known, of which these processors may be used.
+fn one_a_core(machine: Option<Topology>, allowed: &[usize]) -> usize {
+    machine.map_or(allowed.len(), |machine| machine.restricted_to(allowed).cores()).clamp(1, MAX_RANKS)
 }
 
 /// An error if so many ranks do not fit on so many nodes.
@@ -246,4 +253,20 @@ fn stop_together(communicator: &Communicator, printed: Result<()>) -> Result<()>
     let mut left = [u8::from(has_left)];
     communicator.bcast(&mut left, 0)?;
     if left[0] == 0 { Ok(()) } else { Err(ReaderLeft.into()) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_rank_a_usable_core_as_far_as_a_node_can_have_them() {
+        let count = |description, allowed: &[usize]| one_a_core(Topology::synthetic(description).ok(), allowed);
+        assert_eq!(count("core:4 pu:2", &[0, 1, 2, 3, 4, 5, 6, 7]), 4);
+        assert_eq!(count("core:4 pu:2", &[0, 1, 5]), 2);
+        let all: Vec<usize> = (0..384).collect();
+        assert_eq!(count("pack:2 core:192", &all), MAX_RANKS);
+        assert_eq!((one_a_core(None, &[3, 4]), one_a_core(None, &all)), (2, MAX_RANKS));
+    }
 }
