@@ -34,14 +34,49 @@ pub fn connect(config: &Config) -> Result<Box<dyn Exchange>> {
     let patience = Patience { speak_s: config.settings.watchdog_s, limit_s: config.settings.timeout_s };
     // A connection could get their numbers.
     process::occupy_standard_streams();
-    connect_with(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()), patience)
+    connect_with(variable, patience)
 }
 
 /// True if this process was started as a rank of a job, in any of the ways that [`connect`] knows.
 #[must_use]
 pub fn is_rank() -> bool {
-    env::var_os(rendezvous::ADDRESS).is_some_and(|value| !value.is_empty())
-        || ["PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].into_iter().any(|name| env::var_os(name).is_some())
+    launcher(variable).is_some()
+}
+
+/// The variable by which this process was started as a rank of a job.
+#[must_use]
+pub fn told_by() -> Option<&'static str> {
+    launcher(variable)
+}
+
+/// True if the launcher's variables say that this process, or the shell that has started it, is the only rank of its job, as
+/// under `srun --pty bash`. Some launchers do not say it.
+#[must_use]
+pub fn is_only_rank() -> bool {
+    is_only_rank_under(variable)
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+fn launcher(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+    [rendezvous::ADDRESS, "PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"]
+        .into_iter()
+        .find(|&name| variable(name).is_some_and(|value| name != rendezvous::ADDRESS || !value.is_empty()))
+}
+
+fn is_only_rank_under(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let size = match launcher(&variable) {
+        Some(rendezvous::ADDRESS) => variable(rendezvous::SIZE),
+        Some("PMI_FD") => variable("PMI_SIZE"),
+        // Slurm's own; under other launchers the number would be that of the step that they were started in.
+        Some("PMIX_NAMESPACE") if variable("PMIX_NAMESPACE").is_some_and(|name| name.starts_with("slurm.")) => {
+            variable("SLURM_STEP_NUM_TASKS")
+        }
+        _ => None,
+    };
+    size.as_deref() == Some("1")
 }
 
 /// This process has joined a launcher's job. A static, because the launcher's connection is the process's, and a second
@@ -142,6 +177,23 @@ mod tests {
         assert!(connect_under(&[("HAN_SIZE", "1")]).is_ok());
         assert!(connect_under(&[("HAN_SIZE", "1"), ("HAN_RANK", "0")]).is_ok());
         assert!(refusal(&[("PMI_PORT", "localhost:1")]).contains("PMI_ID is not set"));
+    }
+
+    #[test]
+    fn the_only_rank_of_a_job_is_known_by_its_own_launchers_variables() {
+        let is_only = |variables: &[(&str, &str)]| {
+            is_only_rank_under(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+        };
+        let (slurm, of_slurm) = (("SLURM_STEP_NUM_TASKS", "1"), ("PMIX_NAMESPACE", "slurm.pmix.7.0"));
+        assert!(is_only(&[("PMI_FD", "9"), ("PMI_SIZE", "1")]));
+        assert!(is_only(&[("HAN_RENDEZVOUS", "node1:29500"), ("HAN_SIZE", "1")]));
+        assert!(is_only(&[of_slurm, slurm]));
+        assert!(!is_only(&[]) && !is_only(&[slurm]));
+        assert!(!is_only(&[("PMI_FD", "9"), ("PMI_SIZE", "2"), slurm]));
+        // Hydra's and Open MPI's ranks, in a step of one task.
+        assert!(!is_only(&[("PMI_PORT", "node1:1"), ("PMI_ID", "0"), slurm]));
+        assert!(!is_only(&[("PMIX_NAMESPACE", "prterun-node1-7@1"), slurm]));
+        assert!(!is_only(&[of_slurm, ("SLURM_STEP_NUM_TASKS", "4")]));
     }
 
     #[test]

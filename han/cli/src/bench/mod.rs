@@ -78,6 +78,12 @@ pub(crate) fn fit(ranks: usize, nodes: u32) -> Result<()> {
     Ok(())
 }
 
+/// True if this process is a rank of a launcher's job. In a shell that is the only rank of one (`srun --pty bash`), who wants
+/// several ranks means a job of their own.
+pub(crate) fn is_rank(several: bool) -> bool {
+    bootstrap::is_rank() && !(several && bootstrap::is_only_rank())
+}
+
 /// An error for a prefix in a job that something else has started.
 pub(crate) fn no_prefix(node_exec: Option<&str>) -> Result<()> {
     node_exec.map_or(Ok(()), |prefix| {
@@ -105,7 +111,7 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
         Err(error) => return error.into(),
     };
     let mut command = Command::new(&executable);
-    if bootstrap::is_rank() {
+    if is_rank(args.ranks.max(args.nodes).is_some_and(|wanted| wanted > 1)) {
         if let Err(error) = no_prefix(args.node_exec.as_deref()) {
             return error;
         }
@@ -150,7 +156,15 @@ fn work(args: &Args) -> Result<ExitCode> {
     let context = Context::init()?;
     let ranks = context.world().size();
     if let Some(wanted) = args.ranks.filter(|&wanted| wanted as usize != ranks) {
-        return Err(format!("-n {wanted}, but the launcher started {ranks} ranks").into());
+        let name = bootstrap::told_by().unwrap_or_default();
+        let why = match ranks {
+            // In a shell under a launcher that does not say so by its variables.
+            1 => {
+                format!("-n {wanted}, but the launcher started one rank: for a job of its own, env -u {name} han bench")
+            }
+            _ => format!("-n {wanted}, but the launcher started {ranks} ranks"),
+        };
+        return Err(why.into());
     }
     let nodes = context.node_count();
     if let Some(wanted) = args.nodes.filter(|&wanted| wanted as usize != nodes) {

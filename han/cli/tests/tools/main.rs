@@ -193,6 +193,19 @@ fn bench_says_what_is_wrong() {
 }
 
 #[test]
+fn the_shell_of_a_single_rank_may_start_a_job_of_several() {
+    let words = ["--max", "8", "--min", "8", "--ms", "1", "--json"];
+    let in_shell = |words: &[&str]| output(&[&["run", "-n", "1", "--", HAN, "bench", "bcast"], words].concat());
+    let ranks = |wanted: &[&str]| lines(&in_shell(&[&words, wanted].concat()).unwrap())[0]["ranks"].as_u64();
+    assert_eq!([ranks(&["-n", "3"]), ranks(&["--nodes", "2", "-n", "2"]), ranks(&[])], [3, 2, 1].map(Some));
+    assert_eq!(lines(&in_shell(&["-n", "2", "--max", "8", "--json", "--noise", "rank=1,ms=1"]).unwrap()).len(), 3);
+    // As Hydra starts it, which does not say how many ranks there are.
+    let hydra = ["env", "-u", "PMI_FD", "-u", "PMI_SIZE", "PMI_PORT=localhost:1", HAN, "bench", "bcast", "-n", "2"];
+    let refused = output(&[&["run", "-n", "1", "--"], &hydra[..], &["--noise", "rank=1,ms=1"]].concat()).unwrap_err();
+    assert!(refused.contains("env -u PMI_PORT han bench"), "{refused}");
+}
+
+#[test]
 fn limits_are_objects_with_name_size_value_and_unit() {
     let rows = lines(&output(&["bench", "--limits", "--json"]).unwrap());
     for row in &rows {

@@ -15,7 +15,7 @@ use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Noise;
 use serde::{Deserialize, Serialize};
 
-use super::{Args, Result, SET_VARIABLE, Style, collectives, series};
+use super::{Args, Result, SET_VARIABLE, Style, collectives, is_rank, series};
 use crate::model::noise::Spec;
 use crate::numbers::median;
 use crate::output::stdout;
@@ -65,8 +65,11 @@ pub(super) fn check(args: &Args, spec: Spec) -> Result<()> {
 
 /// Starts the jobs, and shows what they have measured.
 pub(super) fn compare(args: &Args, spec: Spec) -> Result<()> {
-    if han::bootstrap::is_rank() {
-        return Err("--noise starts jobs of its own: call it without a launcher".into());
+    if is_rank(true) {
+        let name = han::bootstrap::told_by().unwrap_or_default();
+        return Err(
+            format!("--noise starts jobs of its own: call it without a launcher: env -u {name} han bench").into()
+        );
     }
     let mut all =
         POLICIES.map(|(_, policy)| Measured { policy, choice: String::new(), quiet: Vec::new(), noisy: Vec::new() });
