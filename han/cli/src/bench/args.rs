@@ -82,6 +82,9 @@ pub(crate) struct Args {
     /// A plot of --noise or --overlap, as SVG
     #[arg(long, value_name = "FILE", value_parser = crate::output::picture_path)]
     pub(super) svg: Option<PathBuf>,
+    /// All settings of the job, in place of those of --set; set by the process that starts the jobs of --noise
+    #[arg(long, value_name = "KEY=VALUE,...", hide = true)]
+    pub(super) settings: Option<String>,
     /// The number of the turn; set by the process that starts the jobs
     #[arg(long, value_name = "T", default_value_t = 0, hide = true)]
     pub(super) turn: u32,

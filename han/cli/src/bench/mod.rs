@@ -131,9 +131,7 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
         }
         command.arg("--").arg(executable);
     }
-    command.args(own_arguments);
-    with_settings(&mut command, &args.set);
-    command.exec().into()
+    command.args(own_arguments).exec().into()
 }
 
 /// The configuration of this process, with the settings of its command line.
@@ -143,17 +141,22 @@ pub(crate) fn configured(settings: &[String]) -> Result<Config> {
     Ok(config)
 }
 
-/// Gives `command` the settings, which go before those of this process.
-pub(crate) fn with_settings(command: &mut Command, settings: &[String]) {
-    if !settings.is_empty() {
-        let inherited = std::env::var(SET_VARIABLE).ok().filter(|text| !text.is_empty());
-        command.env(SET_VARIABLE, Config::joined(inherited.iter().chain(settings).map(String::as_str)));
-    }
+/// Joins the job with that configuration. Ranks have the settings of the command line from their own, as a prefix may drop
+/// variables.
+pub(crate) fn join(settings: &[String]) -> Result<Context> {
+    let config = configured(settings)?;
+    Ok(Context::with(bootstrap::connect(&config)?, config)?)
+}
+
+/// `HAN_SET` of this process and the settings of its command line, as one text.
+pub(crate) fn joined(settings: &[String]) -> String {
+    let inherited = std::env::var(SET_VARIABLE).ok().filter(|text| !text.is_empty());
+    Config::joined(inherited.iter().chain(settings).map(String::as_str))
 }
 
 /// One rank of the benchmark.
 fn work(args: &Args) -> Result<ExitCode> {
-    let context = Context::init()?;
+    let context = join(args.settings.as_ref().map_or(&args.set[..], std::slice::from_ref))?;
     let ranks = context.world().size();
     if let Some(wanted) = args.ranks.filter(|&wanted| wanted as usize != ranks) {
         let name = bootstrap::told_by().unwrap_or_default();

@@ -17,7 +17,7 @@ use shm_core::sys::process::die_with_parent;
 use shm_core::{ExchangeError, Job};
 
 use super::Result;
-use crate::bench::with_settings;
+use crate::bench::{SET_VARIABLE, joined};
 use crate::tables;
 
 /// One way and its verdict.
@@ -59,7 +59,7 @@ pub(crate) fn methods(config: &Config, set: &[String]) -> Result<Methods> {
 /// Starts another process of this program and makes a job with it.
 fn two_ranks(config: &Config, set: &[String]) -> Result<Job> {
     let mut command = Command::new(std::env::current_exe()?);
-    with_settings(&mut command, set);
+    command.env(SET_VARIABLE, joined(set));
     command.args(["info", "--trial-peer"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     die_with_parent(&mut command, Signal::SIGKILL);
     let mut peer = command.spawn()?;

@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode};
 use han::tune::{Method, Space, assignments, is_searched};
 use han::{Collective, Config};
 
-use crate::bench::{Memory, SET_VARIABLE, is_rank, no_prefix, with_settings};
+use crate::bench::{Memory, SET_VARIABLE, is_rank, no_prefix};
 use crate::named;
 use crate::numbers::parse_bytes;
 use crate::whole::{MOST_RANKS, within};
@@ -138,7 +138,6 @@ pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs, collectives: &[C
     let mut command = Command::new(&executable);
     // What is tuned must not be decided by a file.
     command.env_remove("HAN_TUNING");
-    with_settings(&mut command, &how.set);
     if is_rank(true) {
         use std::os::unix::process::CommandExt;
         no_prefix(how.node_exec.as_deref())?;

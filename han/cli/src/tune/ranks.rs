@@ -4,17 +4,18 @@ use std::process::ExitCode;
 
 use han::tune::compare::{Row, compare};
 use han::tune::{Case, Measured, Method, Outcome, Point, Space, search};
-use han::{Config, Context};
 
 use super::worker::Worker;
 use super::{Args, Result, file, report};
+use crate::bench::{configured, join, joined};
 
 /// Turns of a comparison.
 const TURNS: usize = 5;
 
 /// Searches, and lets rank 0 write and print what was found.
 pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
-    let context = Context::init()?;
+    let set = &args.job.how.set;
+    let context = join(set)?;
     let world = context.world();
     let nodes = context.node_count();
     if nodes < 2 || !world.size().is_multiple_of(nodes) {
@@ -39,7 +40,7 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
         args.job.how.alloc.name(),
         args.job.how.ms,
         args.job.how.node_exec.as_deref().unwrap_or_default(),
-        std::env::var("HAN_SET").unwrap_or_default(),
+        joined(set),
         han::machine::in_words()
     );
     if args.against_flat {
@@ -71,7 +72,7 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
             nodes,
             ranks_per_node: space.ranks_per_node,
             provider: provider.to_owned(),
-            set: Config::from_environment()?.untuned(),
+            set: configured(set)?.untuned(),
             date: file::date(),
             method: format!("{}, {} measurements in {:.1} s", method.name(), outcome.measured, outcome.spent_s),
             points: outcome.found.iter().map(point).collect(),

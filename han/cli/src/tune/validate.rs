@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use charts::{Curve, FONT, as_f64, whole};
+use han::Collective;
 use han::select::Inter;
 use han::tune::{Check, Space, Validation, neighbours, settings_text, validate};
-use han::{Collective, Context};
 use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;
 use serde::Serialize;
 
 use super::worker::Worker;
 use super::{HowArgs, Result, become_job, flat};
+use crate::bench::join;
 use crate::model::plot::picture;
 use crate::numbers::{bytes_text, time_text};
 use crate::output::{is_reader_left, stdout};
@@ -57,7 +58,7 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
     if !how.worker {
         return become_job(nodes * ranks_per_node, nodes, how, &[collective]);
     }
-    let context = Context::init()?;
+    let context = join(&how.set)?;
     let longest = neighbours(bytes).into_iter().max().unwrap_or(bytes);
     let mut worker = Worker::new(context.world(), how, longest, &space.segments)?;
     let found = validate(&mut worker, &space, collective)?;

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use han::files::read_text;
 use han::select::Inter;
 use han::tune::{Bench, Entry, Journal, Method, Space, Work, works};
-use han::{Call, Collective, Communicator, Config, Op, Operator, SharedVec};
+use han::{Call, Collective, Communicator, Op, Operator, SharedVec};
 use reduce_kernels::say;
 use shm_core::sys::clock::now_ns;
 
 use super::{HowArgs, Result, bar, file};
-use crate::bench::{Memory, filled};
+use crate::bench::{Memory, configured, filled};
 use crate::output::{ReaderLeft, is_reader_left, stdout};
 
 /// Bounds of the iterations of one measurement.
@@ -78,7 +78,7 @@ impl<'a> Worker<'a> {
         Ok(Self {
             world,
             tuned: world.dup()?,
-            set: Config::from_environment()?.inter,
+            set: configured(&how.set)?.inter,
             settings: None,
             send: Vector::new(world, how.alloc, count)?,
             receive: Vector::new(world, how.alloc, count)?,

@@ -193,6 +193,22 @@ fn bench_says_what_is_wrong() {
 }
 
 #[test]
+fn settings_reach_ranks_behind_a_prefix_that_drops_variables() {
+    let choices = |words: &[&str]| {
+        let rows = lines(&output(&[words, &["-n", "2", "--json", "--node-exec", "env -i"]].concat()).unwrap());
+        rows.iter().map(|row| row["choice"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for form in ["direct", "slice"] {
+        let set = format!("form={form}");
+        let words = ["bench", "allreduce", "--min", "64K", "--max", "64K", "--ms", "1", "--set", &set];
+        assert_eq!(choices(&words), [format!("sm/{form}")]);
+    }
+    let words = ["bench", "bcast", "--max", "8", "--noise", "rank=1,ms=1"];
+    assert_eq!(choices(&words), ["net/binary"; 3]);
+    assert_eq!(choices(&[&words[..], &["--set", "inter_algorithm=linear"]].concat()), ["net/linear"; 3]);
+}
+
+#[test]
 fn the_shell_of_a_single_rank_may_start_a_job_of_several() {
     let words = ["--max", "8", "--min", "8", "--ms", "1", "--json"];
     let in_shell = |words: &[&str]| output(&[&["run", "-n", "1", "--", HAN, "bench", "bcast"], words].concat());

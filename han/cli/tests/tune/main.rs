@@ -122,7 +122,8 @@ fn what_is_set_holds_while_measuring() {
     with("trace_spans=64").expect(0, &[]);
     let spans = fs::read_to_string(&trace).unwrap().matches("\"ph\":\"X\"").count();
     assert!((1..=4 * 64).contains(&spans), "{spans} spans of 4 ranks");
-    with("intra_module=solo").expect(0, &[]);
+    let drops = [&words[..], &["intra_module=solo", "--node-exec", "env -i"]].concat();
+    tune(&out, &drops).start().finish().expect(0, &[]);
     // Each stands beside the other, for jobs that are like it.
     let sets: Vec<String> = Source::read(&out).unwrap().tuning.shapes.into_iter().map(|shape| shape.set).collect();
     assert_eq!(sets, ["", "intra_module=solo"]);

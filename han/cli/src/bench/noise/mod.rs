@@ -15,7 +15,7 @@ use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Noise;
 use serde::{Deserialize, Serialize};
 
-use super::{Args, Result, SET_VARIABLE, Style, collectives, is_rank, series};
+use super::{Args, Result, Style, collectives, is_rank, joined, series};
 use crate::model::noise::Spec;
 use crate::numbers::median;
 use crate::output::stdout;
@@ -100,10 +100,8 @@ fn job(args: &Args, policy: &str, turn: u32) -> Result<Sample> {
     }
     command.arg("--").arg(executable).args(std::env::args_os().skip(1));
     command.args(["--worker", "--turn", &turn.to_string()]);
-    let inherited = std::env::var(SET_VARIABLE).ok().filter(|text| !text.is_empty());
-    let last = format!("inter_policy={policy}");
-    let asked = inherited.as_deref().into_iter().chain(args.set.iter().map(String::as_str));
-    command.env(SET_VARIABLE, Config::joined([TREE].into_iter().chain(asked).chain([&*last])));
+    let settings = Config::joined([TREE, &joined(&args.set), &format!("inter_policy={policy}")]);
+    command.args(["--settings", &settings]);
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(format!("the job under inter_policy={policy} has failed: {}", output.status).into());
