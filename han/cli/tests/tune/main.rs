@@ -184,18 +184,22 @@ fn tasks_are_measured_and_all_searches_compared() {
 }
 
 #[test]
-fn a_search_that_is_killed_leaves_no_process() {
+fn a_measurement_that_is_killed_leaves_no_process() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("tuning.toml");
     // Ranks that write nothing, and so do not notice that nobody reads.
     let idle = folder.path().join("idle");
     fs::write(&idle, "#!/bin/sh\nexec sleep 600\n").unwrap();
     fs::set_permissions(&idle, fs::Permissions::from_mode(0o755)).unwrap();
-    let search = tune(&out, &["--node-exec", idle.to_str().unwrap()]).start();
-    let is_idle = |pid: &Pid| name(*pid) == "sleep";
-    eventually("its ranks are there", || search.processes().iter().filter(|pid| is_idle(pid)).count() == 4);
-    search.signal(Signal::SIGKILL);
-    eventually("its job ends", || search.processes().is_empty());
+    let idle = ["--node-exec", idle.to_str().unwrap()];
+    let noise = [&["bench", "bcast", "--noise", "rank=1,ms=1"], &TWO_BY_TWO[..], &idle].concat();
+    for job in [tune(&out, &idle), han(&noise)] {
+        let job = job.start();
+        let is_idle = |pid: &Pid| name(*pid) == "sleep";
+        eventually("its ranks are there", || job.processes().iter().filter(|pid| is_idle(pid)).count() == 4);
+        job.signal(Signal::SIGKILL);
+        eventually("its job ends", || job.processes().is_empty());
+    }
 }
 
 #[test]

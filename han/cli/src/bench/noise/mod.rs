@@ -94,7 +94,8 @@ fn job(args: &Args, policy: &str, turn: u32) -> Result<Sample> {
     let mut command = Command::new(&executable);
     // One rank a node, so that all of them go through the network, unless something else is asked for.
     let nodes = args.nodes.unwrap_or(ranks).to_string();
-    command.args(["run", "-n", &ranks.to_string(), "--nodes", &nodes]);
+    let parent = std::process::id().to_string();
+    command.args(["run", "--with-parent", &parent, "-n", &ranks.to_string(), "--nodes", &nodes]);
     if let Some(prefix) = &args.node_exec {
         command.args(["--node-exec", prefix]);
     }
