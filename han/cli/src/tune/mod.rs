@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode};
 use han::tune::{Method, Space, assignments, is_searched};
 use han::{Collective, Config};
 
-use crate::bench::{Memory, SET_VARIABLE, is_rank, no_prefix};
+use crate::bench::{Memory, SET_VARIABLE, fit, is_rank, no_prefix};
 use crate::named;
 use crate::numbers::parse_bytes;
 use crate::whole::{MOST_RANKS, within};
@@ -127,11 +127,12 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         )
         .into());
     }
-    become_job(ranks, args.job.nodes, &args.job.how, &args.collectives)
+    become_job(ranks as usize, args.job.nodes, &args.job.how, &args.collectives)
 }
 
 /// Runs this very command as a job, and draws how far it is; under a launcher it only becomes a rank.
-pub(crate) fn become_job(ranks: u32, nodes: u32, how: &HowArgs, collectives: &[Collective]) -> Result<ExitCode> {
+pub(crate) fn become_job(ranks: usize, nodes: u32, how: &HowArgs, collectives: &[Collective]) -> Result<ExitCode> {
+    fit(ranks, nodes)?;
     leaves_open(&how.set, collectives)?;
     let executable = std::env::current_exe()?;
     let own = std::env::args_os().skip(1).chain([OsString::from("--worker")]);

@@ -12,6 +12,7 @@ use han::tune::{Check, Space, Validation, neighbours, settings_text, validate};
 use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;
 use serde::Serialize;
+use shm_core::job::MAX_RANKS;
 
 use super::worker::Worker;
 use super::{HowArgs, Result, become_job, flat};
@@ -49,6 +50,9 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
     if nodes < 2 || ranks_per_node < 2 {
         return Err("there are two levels with several ranks on several nodes: give --nodes and --ppn from 2 on".into());
     }
+    if ranks_per_node as usize > MAX_RANKS {
+        return Err(format!("--ppn {ranks_per_node}: one node has at most {MAX_RANKS} ranks").into());
+    }
     let (shape, bytes) = ((nodes as usize, ranks_per_node as usize), question.bytes);
     let space = Space::new(shape, &[collective], (bytes, bytes), !question.is_full);
     if space.sizes != [bytes] {
@@ -56,7 +60,7 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
         return Err(format!("--bytes {bytes}: vectors are of whole elements: give a multiple of 4 from 4 on").into());
     }
     if !how.worker {
-        return become_job(nodes * ranks_per_node, nodes, how, &[collective]);
+        return become_job(shape.0 * shape.1, nodes, how, &[collective]);
     }
     let context = join(&how.set)?;
     let longest = neighbours(bytes).into_iter().max().unwrap_or(bytes);

@@ -458,8 +458,14 @@ fn the_model_is_set_beside_measurements() {
         assert!(line["segment_bytes"].is_null(), "{line}");
         assert!(["estimate_us", "us"].iter().all(|us| line[us].as_f64().unwrap() > 0.0), "{line}");
     }
-    let refused = han(&["model", "barrier", "--validate"]).start().finish();
-    refused.expect(1, &["a barrier has no chunks"]);
+    for (words, why) in [
+        (&["barrier"][..], "a barrier has no chunks"),
+        (&["bcast", "--ppn", "300"], "--ppn 300: one node has at most 256 ranks"),
+        (&["bcast", "--nodes", "2147483649", "--ppn", "2"], "it must be at most 1048576"),
+    ] {
+        let refused = han(&[&["model", "--validate", "--ms", "1"], words].concat()).start().finish();
+        assert!(refused.code != 0 && refused.stderr.contains(why), "{words:?}: {refused:?}");
+    }
 }
 
 #[test]
@@ -471,6 +477,7 @@ fn what_cannot_be_tuned_is_refused_before_it_starts() {
         (&["--method", "guess"][..], "exhaustive, heuristic, task, task+heuristics"),
         (&["--collectives", "gather"], "there is no collective `gather`"),
         (&["-n", "5", "--nodes", "2"], "not spread evenly"),
+        (&["-n", "514", "--nodes", "2"], "-n 514: one node has at most 256 ranks"),
         (&["--min", "8K", "--max", "4K"], "--min 8192 is more than --max 4096"),
         (&["--compare", "--method", "task"], "cannot be used with"),
     ] {
