@@ -14,7 +14,7 @@ use serde::Serialize;
 use shm_core::settings::KEYS;
 use shm_core::{Circumstances, Explanation, Question, explain};
 
-use crate::bench::{Memory, check_root, configured, default_ranks, fit, parse_datatype, parse_setting};
+use crate::bench::{Memory, check_root, configured, default_ranks, fit, own_words, parse_datatype, parse_setting};
 use crate::effect;
 use crate::info::{tell_doubts, trial};
 use crate::named;
@@ -241,7 +241,7 @@ fn on_first_node(prefix: &str) -> Result<ExitCode> {
     use std::os::unix::process::CommandExt;
     let words: Vec<String> = prefix_words(prefix, 0).collect();
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).arg("--on-node");
+    command.args(&words[1..]).arg(std::env::current_exe()?).args(own_words(["--on-node"]));
     Err(format!("--node-exec: {}: {}", words[0], command.exec()).into())
 }
 

@@ -105,7 +105,6 @@ fn no_memory<T>(count: usize, error: &TryReserveError) -> String {
 
 /// Becomes the job (or, under a launcher, the rank) that measures; returns only with an error.
 fn start(args: &Args) -> Box<dyn std::error::Error> {
-    let own_arguments = std::env::args_os().skip(1).chain([OsString::from("--worker")]);
     let executable = match std::env::current_exe() {
         Ok(path) => path,
         Err(error) => return error.into(),
@@ -131,7 +130,15 @@ fn start(args: &Args) -> Box<dyn std::error::Error> {
         }
         command.arg("--").arg(executable);
     }
-    command.args(own_arguments).exec().into()
+    command.args(own_words(["--worker"])).exec().into()
+}
+
+/// The words of this process's command line with `hidden` options behind the subcommand's name: at the end they could be
+/// behind a `--` of the user's.
+pub(crate) fn own_words<'a>(hidden: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = OsString> {
+    let mut own = std::env::args_os().skip(1);
+    let subcommand = own.next();
+    subcommand.into_iter().chain(hidden.into_iter().map(OsString::from)).chain(own)
 }
 
 /// The configuration of this process, with the settings of its command line.

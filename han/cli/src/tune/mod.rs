@@ -11,14 +11,13 @@ mod report;
 pub(crate) mod validate;
 mod worker;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use han::tune::{Method, Space, assignments, is_searched};
 use han::{Collective, Config};
 
-use crate::bench::{Memory, SET_VARIABLE, fit, is_rank, no_prefix};
+use crate::bench::{Memory, SET_VARIABLE, fit, is_rank, no_prefix, own_words};
 use crate::named;
 use crate::numbers::parse_bytes;
 use crate::whole::{MOST_RANKS, within};
@@ -135,21 +134,20 @@ pub(crate) fn become_job(ranks: usize, nodes: u32, how: &HowArgs, collectives: &
     fit(ranks, nodes)?;
     leaves_open(&how.set, collectives)?;
     let executable = std::env::current_exe()?;
-    let own = std::env::args_os().skip(1).chain([OsString::from("--worker")]);
     let mut command = Command::new(&executable);
     // What is tuned must not be decided by a file.
     command.env_remove("HAN_TUNING");
     if is_rank(true) {
         use std::os::unix::process::CommandExt;
         no_prefix(how.node_exec.as_deref())?;
-        return Err(command.args(own).exec().into());
+        return Err(command.args(own_words(["--worker"])).exec().into());
     }
     let parent = std::process::id().to_string();
     command.args(["run", "--with-parent", &parent, "-n", &ranks.to_string(), "--nodes", &nodes.to_string()]);
     if let Some(prefix) = &how.node_exec {
         command.args(["--node-exec", prefix]);
     }
-    command.arg("--").arg(executable).args(own).arg("--report-progress");
+    command.arg("--").arg(executable).args(own_words(["--worker", "--report-progress"]));
     bar::follow(command)
 }
 

@@ -209,6 +209,13 @@ fn settings_reach_ranks_behind_a_prefix_that_drops_variables() {
 }
 
 #[test]
+fn arguments_may_stand_behind_the_end_of_options() {
+    for words in ["bench -n 2 --max 8 --ms 1 -- bcast", "explain -n 2 --nodes 2 --node-exec env -- bcast 8"] {
+        output(&words.split(' ').collect::<Vec<_>>()).unwrap();
+    }
+}
+
+#[test]
 fn the_shell_of_a_single_rank_may_start_a_job_of_several() {
     let words = ["--max", "8", "--min", "8", "--ms", "1", "--json"];
     let in_shell = |words: &[&str]| output(&[&["run", "-n", "1", "--", HAN, "bench", "bcast"], words].concat());

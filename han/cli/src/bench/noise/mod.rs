@@ -15,7 +15,7 @@ use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Noise;
 use serde::{Deserialize, Serialize};
 
-use super::{Args, Result, Style, collectives, is_rank, joined, series};
+use super::{Args, Result, Style, collectives, is_rank, joined, own_words, series};
 use crate::model::noise::Spec;
 use crate::numbers::median;
 use crate::output::stdout;
@@ -99,10 +99,9 @@ fn job(args: &Args, policy: &str, turn: u32) -> Result<Sample> {
     if let Some(prefix) = &args.node_exec {
         command.args(["--node-exec", prefix]);
     }
-    command.arg("--").arg(executable).args(std::env::args_os().skip(1));
-    command.args(["--worker", "--turn", &turn.to_string()]);
     let settings = Config::joined([TREE, &joined(&args.set), &format!("inter_policy={policy}")]);
-    command.args(["--settings", &settings]);
+    let hidden = ["--worker", "--turn", &turn.to_string(), "--settings", &settings];
+    command.arg("--").arg(executable).args(own_words(hidden));
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(format!("the job under inter_policy={policy} has failed: {}", output.status).into());
