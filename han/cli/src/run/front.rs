@@ -16,6 +16,7 @@ use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::unistd::{Pid, getpid, read};
 use shm_core::sys::process;
 
+use super::job::Exit;
 use super::signals::{self, Sender, Signals};
 use super::{Args, descendants, failed, leave_input, say, start_thread};
 
@@ -27,14 +28,18 @@ pub(super) fn main(args: &Args) -> io::Result<ExitCode> {
     // A shell that ran us by `exec` may have left us processes of its own.
     let strangers = descendants::all()?;
     let mut supervisor = spawn_supervisor(args)?;
-    let status = watch(&mut supervisor, &mut signals)?;
+    let (status, interrupted) = watch(&mut supervisor, &mut signals)?;
     // One that ended by itself has left nothing: what else has come to us since then is the strangers'.
     if let Some(signal) = status.signal() {
         descendants::end_all(&strangers)?.tell();
         let (pid, signal_name) = (supervisor.id(), signals::describe(signal));
         say(&format!("the supervisor (pid {pid}) was killed by signal {signal_name}; the job has been ended"));
     }
-    Ok(ExitCode::from(code(status)))
+    let code = code(status);
+    if interrupted && code == Exit::Signal(Signal::SIGINT as i32).code() {
+        end_by_key()?;
+    }
+    Ok(ExitCode::from(code))
 }
 
 fn code(status: ExitStatus) -> u8 {
@@ -61,8 +66,9 @@ fn spawn_supervisor(args: &Args) -> io::Result<Child> {
     Ok(supervisor)
 }
 
-/// Waits for the supervisor and forwards signals to it.
-fn watch(supervisor: &mut Child, signals: &mut Signals) -> io::Result<ExitStatus> {
+/// Waits for the supervisor and forwards signals to it. Tells how it ended, and whether Ctrl-C was pressed.
+fn watch(supervisor: &mut Child, signals: &mut Signals) -> io::Result<(ExitStatus, bool)> {
+    let mut interrupted = false;
     let pid = Pid::from_raw(i32::try_from(supervisor.id()).map_err(io::Error::other)?);
     loop {
         while let Some((signal, sender)) = signals.next_and_sender()? {
@@ -77,17 +83,26 @@ fn watch(supervisor: &mut Child, signals: &mut Signals) -> io::Result<ExitStatus
             match (signal, sender) {
                 (Signal::SIGTSTP, Sender::Process) => raise(Signal::SIGSTOP)?,
                 (Signal::SIGTSTP, Sender::Kernel) => stop_by_key(pid)?,
+                (Signal::SIGINT, Sender::Kernel) => interrupted = true,
                 _ => {}
             }
         }
         if let Some(status) = supervisor.try_wait()? {
-            return Ok(status);
+            return Ok((status, interrupted));
         }
         match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(failed("poll")(e)),
         }
     }
+}
+
+/// Ends as every program does at Ctrl-C: by it a shell knows that its loop is to end, too.
+fn end_by_key() -> io::Result<()> {
+    process::restore_default_action(Signal::SIGINT)?;
+    SigSet::from(Signal::SIGINT).thread_unblock()?;
+    // The first process of a container lives on.
+    Ok(raise(Signal::SIGINT)?)
 }
 
 /// Stops as every program does at Ctrl-Z: only where there is a shell to continue it, so not right under `ssh -t` or

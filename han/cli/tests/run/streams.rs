@@ -118,6 +118,20 @@ fn control_c_reaches_every_rank_once() {
 }
 
 #[test]
+fn control_c_ends_the_loop_of_a_shell_around_the_job() {
+    let rank = r"echo ready \$0; [ \$0 = 2 ] || exec sleep 300";
+    let bash = format!(r#"for job in 1 2; do "$0" run -n 2 -- sh -c "{rank}" $job; done; echo went on"#);
+    let (mut job, mut keyboard) = typed_to(&format!("exec bash -c '{bash}' '{}'", env!("CARGO_BIN_EXE_han")));
+    let mut lines = BufReader::new(job.child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.by_ref().filter(|line| line.contains("ready 1")).take(2).count(), 2);
+    keyboard.write_all(b"\x03").unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().any(|line| line.contains("was killed by signal 2 (SIGINT)")), "{rest:?}");
+    assert!(!rest.iter().any(|line| line.contains("ready 2") || line.contains("went on")), "{rest:?}");
+    assert_eq!(job.finish().code, 130);
+}
+
+#[test]
 fn control_z_does_not_stop_a_job_that_no_shell_could_continue() {
     let program = r#"echo ready; [ $PMI_RANK = 1 ] || { read line; echo "rank 0 got <$line>"; }"#;
     let (mut job, mut keyboard) = on_a_terminal(program);
