@@ -24,7 +24,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use shm_core::say;
+
 use crate::gate;
+use crate::process::Process;
 use crate::request;
 
 /// Calls that may wait, now.
@@ -36,6 +39,8 @@ static DEPUTY: OnceLock<Option<Thread>> = OnceLock::new();
 static OVER_NODES: AtomicBool = AtomicBool::new(false);
 /// A collective is over since the deputy last let the network go on.
 static HAS_SENT: AtomicBool = AtomicBool::new(false);
+/// The deputy's next look at the network may be far off.
+static LOOKS_SELDOM: AtomicBool = AtomicBool::new(false);
 
 /// Polls at a time.
 const POLLS: u32 = 64;
@@ -58,7 +63,8 @@ pub(crate) fn during<T>(call: impl FnOnce() -> T) -> T {
 
 /// The same for a thread that may be inside the gate; others come in meanwhile.
 pub(crate) fn during_outside<T>(call: impl FnOnce() -> T) -> T {
-    let may_go_on = gate::is_open() && (gate::is_multiple() || request::any());
+    let has_work = || gate::is_multiple() || request::any() || OVER_NODES.load(Ordering::Relaxed);
+    let may_go_on = gate::is_open() && has_work();
     if may_go_on { gate::aside(|| during(call)) } else { call() }
 }
 
@@ -83,7 +89,9 @@ pub(crate) fn has_sent() {
     // Relaxed: a look that comes too late is made up for by the next.
     if OVER_NODES.load(Ordering::Relaxed) && !HAS_SENT.load(Ordering::Relaxed) {
         HAS_SENT.store(true, Ordering::Relaxed);
-        DEPUTY.get_or_init(start);
+        if LOOKS_SELDOM.load(Ordering::Relaxed) || DEPUTY.get().is_none() {
+            wake();
+        }
     }
 }
 
@@ -138,28 +146,51 @@ fn start() -> Option<Thread> {
         // SAFETY: the call above has stored it.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     }
-    started.ok().map(|handle| handle.thread().clone())
+    match started {
+        Ok(handle) => Some(handle.thread().clone()),
+        Err(why) => {
+            say(&format!("libhan_mpi: no thread of its own: {why}; collectives do not go on in other calls of MPI"));
+            None
+        }
+    }
 }
 
 fn serve() {
     let (mut idle, mut looks) = (0, 0);
     loop {
+        let over_nodes = OVER_NODES.load(Ordering::Relaxed);
         if CALLS.load(Ordering::Relaxed) > 0 && request::any() {
             idle = 0;
             for _ in 0..POLLS {
-                gate::inside_if_free(|process| process.requests.go_on());
+                look(|process| process.requests.go_on());
+            }
+            if over_nodes {
+                let_network_go_on();
             }
         }
         if idle < PAUSES {
             idle += 1;
             thread::sleep(PAUSE);
-        } else if OVER_NODES.load(Ordering::Relaxed) && gate::is_open() {
-            looks = if HAS_SENT.swap(false, Ordering::Relaxed) { 0 } else { LOOKS.min(looks + 1) };
-            thread::park_timeout(if looks < LOOKS { BETWEEN_LOOKS } else { BETWEEN_RARE_LOOKS });
-            // What has failed, the next collective finds.
-            gate::inside_if_free(|process| process.context.progress());
+        } else if over_nodes && gate::is_open() {
+            let is_seldom = looks == LOOKS;
+            LOOKS_SELDOM.store(is_seldom, Ordering::Relaxed);
+            thread::park_timeout(if is_seldom { BETWEEN_RARE_LOOKS } else { BETWEEN_LOOKS });
+            if HAS_SENT.swap(false, Ordering::Relaxed) {
+                looks = 0;
+            }
+            looks = LOOKS.min(looks + u32::from(let_network_go_on()));
         } else {
             thread::park();
         }
     }
+}
+
+/// Whether the deputy could look. What has failed, the next collective finds.
+fn let_network_go_on() -> bool {
+    look(|process| process.context.progress()).is_some()
+}
+
+/// Does `work` if the program's threads leave the process state to the deputy.
+fn look<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
+    gate::inside_if_free(work)
 }

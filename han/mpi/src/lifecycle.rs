@@ -251,22 +251,27 @@ fn end_with(own: Word) -> bool {
 }
 
 fn leave() {
+    // While the gate is open: others may still need what this rank has sent, and the deputy sees to that.
+    gate::inside(say_report);
     match gate::close() {
         Some(process) => end(process),
         None => report::say_none(),
     }
 }
 
-/// Leaves the job: the report, then everything that was made at the start and later.
-fn end(process: Process) {
-    let Process { requests, communicators, datatypes, abi, mpi, report, progress, errors, context, .. } = process;
-    if let (Some(report), Some(world)) = (report, World::find(&abi)) {
-        match world.members().and_then(|mut members| report.table(&mut members, &mpi)) {
+fn say_report(process: &Process) {
+    if let (Some(report), Some(world)) = (&process.report, World::find(&process.abi)) {
+        match world.members().and_then(|mut members| report.table(&mut members, &process.mpi)) {
             Ok(table) if world.rank == 0 => say(table.trim_end()),
             Ok(_) => {}
             Err(why) => say(&format!("libhan_mpi: no report: {why}")),
         }
     }
+}
+
+/// Leaves the job, with everything that was made at the start and later.
+fn end(process: Process) {
+    let Process { requests, communicators, datatypes, progress, errors, context, .. } = process;
     requests.end();
     drop((communicators, datatypes));
     match context.finalize() {
