@@ -41,6 +41,8 @@ static OVER_NODES: AtomicBool = AtomicBool::new(false);
 static HAS_SENT: AtomicBool = AtomicBool::new(false);
 /// The deputy's next look at the network may be far off.
 static LOOKS_SELDOM: AtomicBool = AtomicBool::new(false);
+/// The process ends, and with it what the deputy would use.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 /// Polls at a time.
 const POLLS: u32 = 64;
@@ -136,6 +138,9 @@ fn wake() {
 
 /// Starts the thread, which takes no signals: those are the program's.
 fn start() -> Option<Thread> {
+    gate::keep_free_at_forks();
+    // SAFETY: the function takes nothing and gives nothing.
+    unsafe { libc::atexit(stop) };
     let (mut every, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: there is room for a set of signals.
     unsafe { libc::sigfillset(every.as_mut_ptr()) };
@@ -153,6 +158,13 @@ fn start() -> Option<Thread> {
             None
         }
     }
+}
+
+/// The process ends, perhaps without `MPI_Finalize`: the libraries that the deputy calls are about to go.
+extern "C" fn stop() {
+    // Relaxed: whoever comes in after this visit sees it by the gate's order.
+    IS_OVER.store(true, Ordering::Relaxed);
+    gate::visit();
 }
 
 fn serve() {
@@ -192,5 +204,5 @@ fn let_network_go_on() -> bool {
 
 /// Does `work` if the program's threads leave the process state to the deputy.
 fn look<T>(work: impl FnOnce(&Process) -> T) -> Option<T> {
-    gate::inside_if_free(work)
+    gate::inside_if_free(|process| (!IS_OVER.load(Ordering::Relaxed)).then(|| work(process))).flatten()
 }

@@ -19,6 +19,7 @@
 use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::process::Process;
 
@@ -172,6 +173,44 @@ pub(crate) fn close() -> Option<Process> {
     GATE.multiple.store(false, Ordering::Relaxed);
     leave();
     process
+}
+
+/// Waits until nobody is inside, for as long as others may take for a poll; not if this thread is.
+pub(crate) fn visit() {
+    if enter_soon() {
+        leave();
+    }
+}
+
+/// A child that is forked while another thread is inside would find that thread there for ever: forks wait until it has left.
+pub(crate) fn keep_free_at_forks() {
+    static HOLDS: AtomicBool = AtomicBool::new(false);
+    extern "C" fn hold() {
+        if enter_soon() {
+            HOLDS.store(true, Ordering::Relaxed);
+        }
+    }
+    extern "C" fn let_go() {
+        // Not another thread's, for which this one has not waited long enough.
+        if HOLDS.load(Ordering::Relaxed) && is_inside() {
+            HOLDS.store(false, Ordering::Relaxed);
+            leave();
+        }
+    }
+    // SAFETY: the functions take nothing and give nothing, and stay as long as the process.
+    unsafe { libc::pthread_atfork(Some(hold), Some(let_go), Some(let_go)) };
+}
+
+/// Enters, unless this thread is inside, or another one stays there for a second.
+fn enter_soon() -> bool {
+    let until = Instant::now() + Duration::from_secs(1);
+    while !is_inside() && Instant::now() < until {
+        if try_enter() {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    false
 }
 
 /// This thread's number: an address that no other has.
