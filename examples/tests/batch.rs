@@ -16,8 +16,13 @@ fn rendezvous(name: &str, program: &[&str]) -> (Command, PathBuf) {
     fs::write(&ssh, "#!/bin/bash\nexec bash -c \"$2\"\n").expect("a file");
     fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).expect("a program");
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
-    let mut command = Command::new("bash");
-    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/batch/rendezvous.sh")).arg("localhost localhost").args(program);
+    // Whoever runs the tests in the background may have it ignore interrupts, and a script cannot change that.
+    let mut command = Command::new("env");
+    command
+        .args(["--default-signal=INT", "bash"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/batch/rendezvous.sh"))
+        .arg("localhost localhost")
+        .args(program);
     command.current_dir(&folder).env("SSH", ssh).env("PORT", port.to_string());
     (command, folder)
 }

@@ -374,25 +374,18 @@ mod tests {
     fn who_times_the_next_copy_asks_for_nothing() {
         let (mut cells, _segment) = cells_of(2);
         let payload = [1; 4096];
-        let (mut looks, mut due_in_a_row) = (0, 0);
+        let mut looks = 0;
         for step in 0..1000 {
             let span = cells.take(step, payload.len(), step.saturating_sub(SLOTS));
-            let written = cells.written;
             // SAFETY: the cells are this rank's and were taken for the payload; nobody reads them.
             unsafe { cells.put(0, span, 0, payload.as_ptr(), payload.len()) };
             let is_due = cells.stores.look_is_due();
             let asked = cells.asked.clone();
             cells.ask_for_next(0, payload.len(), payload.len(), false);
             assert!(!is_due || cells.asked == asked, "step {step}");
-            due_in_a_row = if is_due { due_in_a_row + 1 } else { 0 };
-            looks += usize::from(due_in_a_row == 1);
-            if cells.written > written {
-                due_in_a_row = 0; // new cells are not timed
-            }
-            // A second look follows if the first is against what was done.
-            assert!(due_in_a_row <= 2, "step {step}");
+            looks += usize::from(is_due);
         }
-        assert!(looks > 1, "{looks} looks");
+        assert!((2..500).contains(&looks), "{looks} looks");
     }
 
     /// What was asked for is written once; after that it can be timed like all else.
