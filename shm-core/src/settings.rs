@@ -1,4 +1,4 @@
-//! Everything about the engine that can be set. Read once, the same on all ranks (checked).
+//! Everything about the engine that can be set. Read once.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use crate::topo::Topology;
 
 /// The settings of the intra-node engine.
 ///
-/// Thresholds that decide how a collective runs must agree on all ranks; start-up checks that.
+/// What has a key, and `reproducible`, must agree on all ranks, as it decides how a collective runs; start-up checks that. The
+/// rest is a rank's own.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {

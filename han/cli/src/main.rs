@@ -3,7 +3,8 @@
 //! a machine that is only described (`model`), what is best for jobs over several nodes (`tune`), what the local jobs
 //! are doing (`status`) and what a job has recorded (`trace`).
 //!
-//! One module a subcommand; each has its `Args` and a `main` that returns the exit code or an error.
+//! Each subcommand has a module with its `Args` and a `main` that returns the exit code or an error; the other modules are
+//! what they share.
 
 // They panic where nothing can be written; `say` and `output::stdout` do not.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
