@@ -106,7 +106,7 @@ impl LocalComm {
             root: call.root,
             mapped: are_mapped(&self.ring, call),
             in_place: call.is_in_place(),
-            keeps_order: call.keeps_order(),
+            folding: call.folding(),
         };
         self.job().circumstances(self.world()).explain(question)
     }

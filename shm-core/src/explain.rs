@@ -15,7 +15,7 @@ use crate::segment::layout::{INLINE_BYTES, annex_bytes, beside_bytes};
 use crate::settings::Settings;
 use crate::sys::{affinity, cache};
 use crate::topo::{Hierarchy, Locality, binding_order};
-use reduce_kernels::Collective;
+use reduce_kernels::{Collective, Folding};
 
 /// What choices depend on beside the call, the same on all ranks.
 #[derive(Debug, Clone)]
@@ -49,8 +49,8 @@ pub struct Question {
     pub mapped: bool,
     /// Results take the place of what is sent.
     pub in_place: bool,
-    /// The contributions are reduced in rank order at one go, see [`Call::keeps_order`](crate::Call::keeps_order).
-    pub keeps_order: bool,
+    /// How the contributions may be folded, if it reduces.
+    pub folding: Folding,
 }
 
 /// The answer: what is chosen, point by point.
@@ -123,10 +123,10 @@ impl Circumstances {
         }
         let reduces = question.collective.reduces();
         question.in_place &= reduces;
-        question.keeps_order &= reduces;
+        question.folding = if reduces { question.folding } else { Folding::Free };
         let Question { collective, bytes, .. } = question;
         let terms = Terms::new(self);
-        let mut decision = terms.decide(collective, bytes, || question.keeps_order);
+        let mut decision = terms.decide(collective, bytes, || question.folding);
         let mut points = Vec::new();
         if decision == Decision::Together && !terms.likely_joint(collective, bytes) {
             let (because, change) = terms.because(decision, collective, bytes);
@@ -209,8 +209,8 @@ impl Circumstances {
 
     /// What the tree of a call follows, and from whom it hangs.
     fn tree(&self, terms: &Terms, question: Question) -> Point {
-        let Question { collective, root, keeps_order, .. } = question;
-        let hangs = Hangs::of(collective, root, terms.levels, keeps_order);
+        let Question { collective, root, folding, .. } = question;
+        let hangs = Hangs::of(collective, root, terms.levels, folding);
         let follows_levels = terms.levels && (hangs != Hangs::InOrder || sm::keeps_order(&self.hierarchy));
         let follows = if follows_levels { format!("along {}", self.hierarchy) } else { "in eights".to_owned() };
         let value = match hangs {
@@ -461,11 +461,11 @@ fn goes_abroad(terms: &Terms, form: Form, question: Question, lent: bool) -> boo
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Question { collective, bytes, mapped, in_place, keeps_order, .. } = self.question;
+        let Question { collective, bytes, mapped, in_place, folding, .. } = self.question;
         write!(f, "{collective}")?;
         if collective != Collective::Barrier {
             let place = if in_place { ", in place" } else { "" };
-            let order = if keeps_order { ", in rank order" } else { "" };
+            let order = if folding == Folding::Free { "" } else { ", in rank order" };
             write!(f, " of {bytes} bytes in {} buffers{place}{order}", if mapped { "shared" } else { "private" })?;
         }
         let cores = if self.own_cores { "a core each" } else { "shared cores" };

@@ -259,6 +259,28 @@ fn what_keeps_its_order_is_not_handed_on() {
     });
 }
 
+/// Partial results of a tree would be infinite.
+#[test]
+fn sums_in_sixteen_bits_are_rounded_once() {
+    let mut settings = heap();
+    settings.form = Some(Form::Tree);
+    let part = |rank| match rank {
+        8 | 9 => 60000.0,
+        16 => -60000.0,
+        _ => 0.0,
+    };
+    ranks(18, &settings, |comm, _| {
+        let mut halves = [f16::from_f32(part(comm.rank())); 3];
+        comm.run(Call::allreduce_in_place(&mut halves, Operator::Sum.into()), idle).unwrap();
+        assert_eq!(halves, [f16::from_f32(60000.0); 3]);
+        let mut greatest = [f16::from_f32(part(comm.rank())); 3];
+        let call = Call::allreduce_in_place(&mut greatest, Operator::Max.into());
+        assert_eq!(comm.choice(&call), "sm/tree");
+        comm.run(call, idle).unwrap();
+        assert_eq!(greatest, [f16::from_f32(60000.0); 3]);
+    });
+}
+
 /// Sums of floating-point numbers round differently in another order, so ranks that computed them each in its own
 /// way would be told apart.
 #[test]

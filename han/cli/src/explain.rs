@@ -10,6 +10,7 @@ use han::foreseen::{Foreseen, InMemory};
 use han::select::form::Form;
 use han::task::{Across, Shape, figure};
 use han::{Collective, Config, Datatype};
+use reduce_kernels::Folding;
 use serde::Serialize;
 use shm_core::settings::KEYS;
 use shm_core::{Circumstances, Explanation, Question, explain};
@@ -129,7 +130,12 @@ fn question(args: &Args) -> Question {
         root: args.root(),
         mapped: args.alloc == Memory::Shared,
         in_place: args.in_place,
-        keeps_order: args.non_commutative || args.dtype().is_short_float(),
+        folding: match args.dtype() {
+            _ if args.non_commutative => Folding::InOrder,
+            // A sum, as far as anybody has said.
+            dtype if dtype.is_short_float() => Folding::AtOnce,
+            _ => Folding::Free,
+        },
     }
 }
 

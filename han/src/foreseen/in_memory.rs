@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use reduce_kernels::{Collective, Place};
+use reduce_kernels::{Collective, Folding, Place};
 use shm_core::{Circumstances, Explanation, Methods, Question, explain};
 
 use super::Foreseen;
@@ -95,7 +95,7 @@ fn explain_task(here: &Circumstances, question: Question, parts: &[&Task], eleme
             root: task.root,
             mapped: question.mapped && !is_scratch(Some(task.from)) && !is_scratch(task.to),
             in_place: task.to.is_some_and(|to| at(to) == at(task.from)),
-            keeps_order: question.keeps_order && !is_signal,
+            folding: if is_signal { Folding::Free } else { question.folding },
         }
     };
     let questions: Vec<Question> = parts.iter().map(|task| own(task)).collect();

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use crate::pieces::Keep;
-use crate::{Datatype, Element, Op, Signature};
+use crate::{Datatype, Element, Op, Operator, Signature};
 
 /// A call that nothing could carry out, with what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +14,17 @@ use crate::{Datatype, Element, Op, Signature};
 pub struct CallError(pub String);
 
 type Result<T> = std::result::Result<T, CallError>;
+
+/// How the contributions of a reduction may be folded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Folding {
+    /// In any order, and partial results with each other.
+    Free,
+    /// In rank order, which partial results of neighbours keep: the operator does not commute.
+    InOrder,
+    /// In rank order at one go: partial results would be rounded to 16 bits.
+    AtOnce,
+}
 
 /// The collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -335,11 +346,14 @@ impl<'a> Call<'a> {
         Self { parts: self.parts.clone(), whole: self.whole.clone(), _buffers: PhantomData }
     }
 
-    /// True if the contributions are to be folded in rank order at one go: the operator does not commute, or partial
-    /// results would be rounded to 16 bits.
+    /// How the contributions may be folded.
     #[must_use]
-    pub fn keeps_order(&self) -> bool {
-        self.op.as_ref().is_some_and(|op| self.datatype.is_short_float() || !op.is_commutative())
+    pub fn folding(&self) -> Folding {
+        match &self.op {
+            Some(op) if !op.is_commutative() => Folding::InOrder,
+            Some(Op::Builtin(Operator::Sum | Operator::Prod)) if self.datatype.is_short_float() => Folding::AtOnce,
+            _ => Folding::Free,
+        }
     }
 
     /// Length of one rank's vector in bytes.

@@ -62,7 +62,7 @@ mod strangers;
 mod unfinished;
 mod user;
 
-pub use call::{Call, CallError, Collective, Purpose};
+pub use call::{Call, CallError, Collective, Folding, Purpose};
 pub use datatype::{Datatype, RecordBytes};
 pub use element::{Byte, Complex, DoubleInt, Element, FloatInt, LongInt, Pair, ShortInt, TwoInt};
 pub use half::{bf16, f16};

@@ -18,7 +18,7 @@ fn circumstances(ranks: usize, own_cores: bool) -> Circumstances {
 }
 
 fn question(collective: Collective, bytes: usize, mapped: bool) -> Question {
-    Question { collective, bytes, root: 0, mapped, in_place: false, keeps_order: false }
+    Question { collective, bytes, root: 0, mapped, in_place: false, folding: Folding::Free }
 }
 
 fn point<'e>(explanation: &'e Explanation, what: &str) -> &'e Point {
@@ -119,7 +119,7 @@ fn what_is_off_is_named() {
     off.settings.set("form", "ring").expect("a form");
     let mut question = question(Collective::Allreduce, 1 << 20, true);
     assert_eq!(off.explain(question).choice, "sm/ring");
-    question.keeps_order = true;
+    question.folding = Folding::InOrder;
     assert_eq!(off.explain(question).choice, "sm/slice");
 }
 
@@ -138,7 +138,7 @@ fn a_form_that_cannot_carry_the_call_says_why() {
     let by_kernel = |here: &mut Circumstances| here.settings.set("single_copy", "by_kernel").expect("a way");
     let as_it_is = |_: &mut Circumstances| {};
     let of = |collective, bytes| question(collective, bytes, false);
-    let ordered = Question { keeps_order: true, ..of(Collective::Allreduce, 8) };
+    let ordered = Question { folding: Folding::InOrder, ..of(Collective::Allreduce, 8) };
     for (form, change, question, taken, why) in [
         (
             "flat",
@@ -146,6 +146,13 @@ fn a_form_that_cannot_carry_the_call_says_why() {
             of(Collective::Bcast, 4097),
             "direct",
             "a cell of 4096 bytes",
+        ),
+        (
+            "tree",
+            &as_it_is,
+            Question { folding: Folding::AtOnce, ..of(Collective::Allreduce, 8) },
+            "flat",
+            "would be rounded to 16 bits",
         ),
         ("tree", &as_it_is, of(Collective::Bcast, 121), "flat", "longer bcasts only where the machine has several"),
         ("tree", &as_it_is, of(Collective::Reduce, 121), "flat", "trees of reductions carry what fits beside a flag"),
@@ -197,7 +204,8 @@ fn every_point_of_every_call_has_a_reason() {
             for collective in Collective::ALL {
                 for bytes in [0, 8, 121, 4096, 5000, 1 << 16, 1 << 20, 64 << 20] {
                     for (mapped, in_place) in [(false, false), (true, false), (true, true)] {
-                        let question = Question { collective, bytes, root: 0, mapped, in_place, keeps_order: false };
+                        let question =
+                            Question { collective, bytes, root: 0, mapped, in_place, folding: Folding::Free };
                         let answer = circumstances(ranks, own_cores).explain(question);
                         assert!(answer.points.iter().all(|p| !p.value.is_empty() && !p.because.is_empty()));
                     }

@@ -13,7 +13,7 @@ use crate::copy::cico::LINE;
 use crate::explain::Circumstances;
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring, gap_bytes};
 use crate::settings::Single;
-use reduce_kernels::Collective;
+use reduce_kernels::{Collective, Folding};
 
 /// What the form depends on beside the call: the same on all ranks of a communicator.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +65,7 @@ pub(crate) enum Decision {
     SharedCores,
     TooLongForTrees,
     NoPartialSums,
+    NoRoundedSums,
     ManyRanks,
     ShortSlices,
     // More than one cell.
@@ -84,7 +85,9 @@ impl Decision {
         match self {
             Self::OneRank => Form::Alone,
             Self::Forced { form, .. } => form,
-            Self::FewRanks | Self::SharedCores | Self::TooLongForTrees | Self::NoPartialSums => Form::Flat,
+            Self::FewRanks | Self::SharedCores | Self::TooLongForTrees | Self::NoPartialSums | Self::NoRoundedSums => {
+                Form::Flat
+            }
             Self::ManyRanks | Self::ManyLevels => Form::Tree,
             Self::Bcast | Self::RootKeepsUp | Self::TooShortToShare | Self::Crowd => Form::Direct,
             Self::LongEnough | Self::ShortSlices => Form::Slice,
@@ -137,21 +140,21 @@ impl Terms {
         }
     }
 
-    /// Decides for `bytes` on each rank; `keeps_order`: the operator is to be applied in rank order.
+    /// Decides for `bytes` on each rank, which a reduction folds as `folding` says.
     #[inline]
-    pub(crate) fn decide(&self, collective: Collective, bytes: usize, keeps_order: impl FnOnce() -> bool) -> Decision {
+    pub(crate) fn decide(&self, collective: Collective, bytes: usize, folding: impl FnOnce() -> Folding) -> Decision {
         if self.ranks == 1 {
             return Decision::OneRank;
         }
         if let Some(asked) = self.forced {
-            return Decision::Forced { asked, form: self.nearest(asked, collective, bytes, keeps_order()) };
+            return Decision::Forced { asked, form: self.nearest(asked, collective, bytes, folding()) };
         }
         if bytes > self.cell_bytes {
             return if self.may_join(bytes) {
                 Decision::Together
             } else if self.is_crowd(collective) {
                 Decision::Crowd
-            } else if self.hands_on(collective, bytes) && !keeps_order() {
+            } else if self.hands_on(collective, bytes) && folding() == Folding::Free {
                 Decision::HandedOn
             } else {
                 self.decide_by_chunks(collective, bytes)
@@ -168,6 +171,8 @@ impl Terms {
             Decision::TooLongForTrees
         } else if self.reproducible && collective.reduces() {
             Decision::NoPartialSums
+        } else if folding() == Folding::AtOnce {
+            Decision::NoRoundedSums
         } else {
             Decision::ManyRanks
         }
@@ -233,16 +238,20 @@ impl Terms {
     /// `slice`, `direct`, where the last but one are for reductions only; what has no data is always `flat` or `tree`.
     /// [`cannot`](Self::cannot) has the reasons.
     #[cold]
-    fn nearest(&self, asked: Form, collective: Collective, bytes: usize, keeps_order: bool) -> Form {
-        let fits_tree = bytes <= INLINE_BYTES && !(self.reproducible && collective.reduces());
+    fn nearest(&self, asked: Form, collective: Collective, bytes: usize, folding: Folding) -> Form {
+        let reduces = collective.reduces();
+        let at_once = reduces && (self.reproducible || folding == Folding::AtOnce);
+        let in_any_order = reduces && !self.reproducible && folding == Folding::Free;
         match asked {
-            Form::Tree if fits_tree || collective == Collective::Bcast && self.levels => Form::Tree,
+            Form::Tree if bytes <= INLINE_BYTES && !at_once || collective == Collective::Bcast && self.levels => {
+                Form::Tree
+            }
             _ if bytes == 0 => Form::Flat,
             Form::Tree | Form::Flat if bytes <= self.cell_bytes => Form::Flat,
-            Form::Ring if collective.reduces() && !keeps_order && !self.reproducible => Form::Ring,
-            Form::Chain if self.hand_on && collective.reduces() && !keeps_order && !self.reproducible => Form::Chain,
+            Form::Ring if in_any_order => Form::Ring,
+            Form::Chain if self.hand_on && in_any_order => Form::Chain,
             Form::Joint if self.everywhere => Form::Joint,
-            Form::Slice | Form::Ring | Form::Chain | Form::Joint if collective.reduces() => Form::Slice,
+            Form::Slice | Form::Ring | Form::Chain | Form::Joint if reduces => Form::Slice,
             _ => Form::Direct,
         }
     }

@@ -73,7 +73,7 @@ fn copy_of(ring: &Ring, bytes: usize, within: CopyBytes) -> CopyBytes {
 /// Chooses the form from what all ranks know alike: ranks, sizes and settings.
 #[inline]
 fn choose(ring: &Ring, call: &Call<'_>) -> Decision {
-    ring.terms().decide(call.collective, call.bytes(), || call.keeps_order())
+    ring.terms().decide(call.collective, call.bytes(), || call.folding())
 }
 
 /// The form that `call` would take, were it not a trial.

@@ -31,6 +31,9 @@ impl Terms {
             Decision::NoPartialSums => {
                 ("HAN_REPRODUCIBLE=1 forbids the partial sums of trees".to_owned(), "HAN_REPRODUCIBLE".to_owned())
             }
+            Decision::NoRoundedSums => {
+                ("the partial sums of a tree would be rounded to 16 bits".to_owned(), String::new())
+            }
             Decision::ManyRanks => {
                 (format!("{ranks} ranks with a core each are {trees_from} or more"), change("tree_min_ranks"))
             }
@@ -83,6 +86,9 @@ impl Terms {
             |what| (format!("HAN_REPRODUCIBLE=1 forbids the partial sums of {what}"), "form, HAN_REPRODUCIBLE");
         match asked {
             Form::Tree if collective.reduces() && self.reproducible => no_partial_sums("a tree"),
+            Form::Tree if collective.reduces() && bytes <= INLINE_BYTES => {
+                ("the partial sums of a tree would be rounded to 16 bits".to_owned(), "form")
+            }
             Form::Tree if collective.reduces() => {
                 (format!("trees of reductions carry what fits beside a flag, {INLINE_BYTES} bytes"), "form")
             }
@@ -101,7 +107,7 @@ impl Terms {
                 (needs.to_owned(), "form, single_copy")
             }
             Form::Ring | Form::Chain => {
-                let needs = "partial sums are for operators that commute, and not for floats of 16 bits";
+                let needs = "partial sums are for operators that commute, and not for sums of floats of 16 bits";
                 (needs.to_owned(), "form")
             }
             Form::Joint => {

@@ -10,7 +10,7 @@ use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};
 use crate::segment::layout::INLINE_WORDS;
-use reduce_kernels::{Call, Collective};
+use reduce_kernels::{Call, Collective, Folding};
 
 /// One step: each rank hands on what it has from its parent.
 #[derive(Debug)]
@@ -82,12 +82,12 @@ pub(crate) enum Hangs {
 
 impl Hangs {
     /// What hangs from rank 0 on a machine without `levels` keeps rank order, too.
-    pub(crate) fn of(collective: Collective, root: usize, levels: bool, keeps_order: bool) -> Self {
+    pub(crate) fn of(collective: Collective, root: usize, levels: bool, folding: Folding) -> Self {
         match collective {
             Collective::Barrier if !levels => Self::FromNobody,
             Collective::Bcast => Self::From(root),
             _ if !levels => Self::From(0),
-            _ if keeps_order => Self::InOrder,
+            _ if folding != Folding::Free => Self::InOrder,
             _ => Self::From(root),
         }
     }
@@ -116,7 +116,7 @@ impl<'a> Reduce<'a> {
     /// [`Hangs`] tells whose tree it is.
     pub(crate) fn new(ring: &mut Ring, call: Call<'a>) -> Self {
         let (up, down) = (ring.take(0), ring.take(0));
-        let family = match Hangs::of(call.collective, call.root, ring.follows_levels(), call.keeps_order()) {
+        let family = match Hangs::of(call.collective, call.root, ring.follows_levels(), call.folding()) {
             Hangs::From(top) => ring.family(top),
             Hangs::InOrder | Hangs::FromNobody => ring.family_in_order(),
         };

@@ -27,16 +27,25 @@ fn two_sockets(set: impl FnOnce(&mut Settings)) -> Terms {
 #[test]
 fn levels_of_the_machine_are_followed_by_many_ranks() {
     let terms = two_sockets(|_| {});
-    assert_eq!(terms.decide(Barrier, 0, || false), Decision::ManyRanks);
-    assert_eq!(terms.decide(Allreduce, 120, || false), Decision::ManyRanks);
-    assert_eq!(terms.decide(Bcast, 1 << 20, || false), Decision::ManyLevels);
-    assert_eq!(terms.decide(Allreduce, 1 << 20, || false), Decision::LongEnough);
+    assert_eq!(terms.decide(Barrier, 0, || Folding::Free), Decision::ManyRanks);
+    assert_eq!(terms.decide(Allreduce, 120, || Folding::Free), Decision::ManyRanks);
+    assert_eq!(terms.decide(Bcast, 1 << 20, || Folding::Free), Decision::ManyLevels);
+    assert_eq!(terms.decide(Allreduce, 1 << 20, || Folding::Free), Decision::LongEnough);
     let fewer = two_sockets(|s| s.tree_min_ranks = Some(17));
-    assert_eq!(fewer.decide(Barrier, 0, || false), Decision::FewRanks);
-    assert_eq!(fewer.decide(Bcast, 1 << 20, || false), Decision::Bcast);
+    assert_eq!(fewer.decide(Barrier, 0, || Folding::Free), Decision::FewRanks);
+    assert_eq!(fewer.decide(Bcast, 1 << 20, || Folding::Free), Decision::Bcast);
     let forced = two_sockets(|s| s.form = Some(Form::Tree));
-    assert_eq!(forced.decide(Bcast, 121, || false).form(), Form::Tree);
-    assert_eq!(forced.decide(Allreduce, 121, || false).form(), Form::Flat);
+    assert_eq!(forced.decide(Bcast, 121, || Folding::Free).form(), Form::Tree);
+    assert_eq!(forced.decide(Allreduce, 121, || Folding::Free).form(), Form::Flat);
+}
+
+#[test]
+fn sums_in_sixteen_bits_are_never_partial() {
+    let terms = terms(32, true, |_| {});
+    let decide = |folding| terms.decide(Allreduce, 8, || folding);
+    assert_eq!(decide(Folding::AtOnce), Decision::NoRoundedSums);
+    assert_eq!((decide(Folding::InOrder), decide(Folding::Free)), (Decision::ManyRanks, Decision::ManyRanks));
+    assert_eq!(Decision::NoRoundedSums.form(), Form::Flat);
 }
 
 #[test]
@@ -83,7 +92,7 @@ fn forms_follow_ranks_sizes_and_cores() {
         (terms(4, false, |_| {}), Reduce, 8192, Decision::TooShortToShare),
         (terms(8, false, |_| {}), Allreduce, 1 << 20, Decision::LongEnough),
     ] {
-        assert_eq!(terms.decide(collective, bytes, || false), decision, "{terms:?} {collective} {bytes}");
+        assert_eq!(terms.decide(collective, bytes, || Folding::Free), decision, "{terms:?} {collective} {bytes}");
     }
 }
 
@@ -114,23 +123,23 @@ fn a_form_that_is_set_is_taken_or_the_next_that_can_carry_the_call() {
     ] {
         let terms = terms(3, false, |s| s.form = Some(asked));
         assert_eq!(
-            terms.decide(collective, bytes, || false),
+            terms.decide(collective, bytes, || Folding::Free),
             Decision::Forced { asked, form },
             "{asked} {collective} {bytes}"
         );
     }
     let alone = terms(1, true, |s| s.form = Some(Form::Slice));
-    assert_eq!(alone.decide(Allreduce, 8, || false).form(), Form::Alone);
+    assert_eq!(alone.decide(Allreduce, 8, || Folding::Free).form(), Form::Alone);
     let reproducible = terms(40, true, |s| (s.form, s.reproducible) = (Some(Form::Tree), true));
-    assert_eq!(reproducible.decide(Reduce, 8, || false).form(), Form::Flat);
-    assert_eq!(reproducible.decide(Bcast, 8, || false).form(), Form::Tree);
+    assert_eq!(reproducible.decide(Reduce, 8, || Folding::Free).form(), Form::Flat);
+    assert_eq!(reproducible.decide(Bcast, 8, || Folding::Free).form(), Form::Tree);
 }
 
 #[test]
 fn ranks_who_reach_all_of_each_other_may_work_jointly() {
     let reaching = |ranks: usize, set: fn(&mut Settings)| at(vec![Place::anywhere(); ranks], true, true, set);
     for collective in [Bcast, Reduce, Allreduce] {
-        let decide = |terms: Terms, bytes| terms.decide(collective, bytes, || true);
+        let decide = |terms: Terms, bytes| terms.decide(collective, bytes, || Folding::InOrder);
         assert_eq!(decide(reaching(2, |_| {}), 4096), Decision::FewRanks);
         assert_ne!(decide(reaching(2, |_| {}), 8191), Decision::Together);
         assert_eq!(decide(reaching(2, |_| {}), 8192), Decision::Together);
@@ -173,13 +182,13 @@ fn long_reductions_hand_sums_on() {
         let places = cores.iter().cycle().take(ranks).map(|&core| Place::of(&topology, &[core]).expect("a core"));
         at(places.collect(), false, true, set)
     };
-    let decide = |terms: Terms, collective, bytes| terms.decide(collective, bytes, || false);
+    let decide = |terms: Terms, collective, bytes| terms.decide(collective, bytes, || Folding::Free);
     let eight = on("core:2", 8, |_| {});
     assert_eq!(decide(eight, Reduce, (256 << 10) - 1), Decision::LongEnough);
     assert_eq!(decide(eight, Reduce, 256 << 10), Decision::HandedOn);
     assert_eq!(decide(eight, Allreduce, 1 << 20), Decision::HandedOn);
     assert_eq!(decide(eight, Bcast, 1 << 20), Decision::Bcast);
-    assert_eq!(eight.decide(Reduce, 1 << 20, || true), Decision::LongEnough);
+    assert_eq!(eight.decide(Reduce, 1 << 20, || Folding::InOrder), Decision::LongEnough);
     let otherwise: [fn(&mut Settings); 3] =
         [|s| s.reproducible = true, |s| s.slice_min_bytes = Some(1), |s| s.single_copy = Single::ByKernel];
     for set in otherwise {
@@ -188,7 +197,7 @@ fn long_reductions_hand_sums_on() {
     assert_eq!(decide(on("core:5", 10, |_| {}), Reduce, 8 << 20), Decision::LongEnough);
     let crowd = on("core:2", 33, |_| {});
     assert_eq!(decide(crowd, Reduce, 1 << 20), Decision::Crowd);
-    assert_eq!(crowd.decide(Reduce, 128 << 10, || true), Decision::Crowd);
+    assert_eq!(crowd.decide(Reduce, 128 << 10, || Folding::InOrder), Decision::Crowd);
     assert_eq!(decide(crowd, Allreduce, 1 << 20), Decision::HandedOn);
     assert_eq!(decide(on("core:2", 33, |s| s.slice_min_bytes = Some(1)), Reduce, 1 << 20), Decision::LongEnough);
     assert_eq!(decide(on("core:5", 33, |_| {}), Reduce, 1 << 20), Decision::LongEnough);
@@ -196,15 +205,15 @@ fn long_reductions_hand_sums_on() {
     assert_eq!(decide(own, Reduce, 1).form(), Form::Chain);
     let forced = on("core:2", 4, |s| s.form = Some(Form::Chain));
     assert_eq!(decide(forced, Reduce, 1).form(), Form::Chain);
-    assert_eq!(forced.decide(Reduce, 1, || true).form(), Form::Slice);
+    assert_eq!(forced.decide(Reduce, 1, || Folding::InOrder).form(), Form::Slice);
     assert_eq!(decide(forced, Bcast, 1).form(), Form::Direct);
 }
 
 #[test]
 fn the_ring_is_for_operators_that_commute_and_results_that_may_differ() {
     let ring = terms(3, true, |s| s.form = Some(Form::Ring));
-    assert_eq!(ring.decide(Allreduce, 8, || true).form(), Form::Slice);
-    assert_eq!(ring.decide(Allreduce, 8, || false).form(), Form::Ring);
+    assert_eq!(ring.decide(Allreduce, 8, || Folding::InOrder).form(), Form::Slice);
+    assert_eq!(ring.decide(Allreduce, 8, || Folding::Free).form(), Form::Ring);
     let reproducible = terms(3, true, |s| (s.form, s.reproducible) = (Some(Form::Ring), true));
-    assert_eq!(reproducible.decide(Reduce, 1 << 20, || false).form(), Form::Slice);
+    assert_eq!(reproducible.decide(Reduce, 1 << 20, || Folding::Free).form(), Form::Slice);
 }
