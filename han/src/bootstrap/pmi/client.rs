@@ -17,7 +17,7 @@ use shm_core::sys::process;
 use super::{mapping, value, wire};
 use crate::bootstrap::error::{Error, Result};
 use crate::bootstrap::patience::Patience;
-use wire::{LineBuffer, MAX_LINE_BYTES, Message};
+use wire::{LineBuffer, MAX_ANSWER_BYTES, MAX_LINE_BYTES, Message};
 
 /// Room for the other fields of a line that carries a value, in the longest wording seen.
 const ANSWER_FIELDS_BYTES: usize = 64;
@@ -90,7 +90,7 @@ impl Client {
         Self {
             link: UnixStream::from(link),
             inherited: None,
-            lines: LineBuffer::default(),
+            lines: LineBuffer::new(MAX_ANSWER_BYTES),
             rank: 0,
             size: 0,
             kvsname: String::new(),

@@ -1,4 +1,5 @@
-//! PMI-1 lines: `cmd=NAME name=value name=value`, one newline, at most [`MAX_LINE_BYTES`].
+//! PMI-1 lines: `cmd=NAME name=value name=value`, one newline, at most [`MAX_LINE_BYTES`] (a launcher's answers
+//! [`MAX_ANSWER_BYTES`]).
 //!
 //! Both ends read what another program wrote, so everything is bounded and nothing is guessed: a line
 //! that is too long, holds a byte outside printable ASCII, repeats a name or lacks an `=` is an error. Words for
@@ -11,6 +12,9 @@ use crate::bootstrap::error::{Error, Result};
 
 /// Longest line, its newline included.
 pub const MAX_LINE_BYTES: usize = 1024;
+
+/// Longest answer of a launcher. Slurm's tell the nodes of all ranks in one line: with `-m cyclic` a block for each round.
+pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// How words for people begin.
 const WORDS: &str = "message=";
@@ -29,9 +33,6 @@ impl<'a> Message<'a> {
     /// [`Error::Protocol`] with the reason and the beginning of the line.
     pub fn parse(line: &'a str) -> Result<Self> {
         let refuse = |why: &str| Error::Protocol(format!("{why} in the line {:?}", excerpt(line)));
-        if line.len() >= MAX_LINE_BYTES {
-            return Err(Error::Protocol(too_long(line)));
-        }
         if !line.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return Err(refuse("a byte that is not printable ASCII"));
         }
@@ -101,18 +102,25 @@ pub fn format(command: &str, fields: &[(&str, &dyn Display)]) -> Result<String> 
     }
     line.push('\n');
     if line.len() > MAX_LINE_BYTES {
-        return Err(Error::Protocol(too_long(&line)));
+        return Err(Error::Protocol(too_long(&line, MAX_LINE_BYTES)));
     }
     Ok(line)
 }
 
 /// Cuts a stream of bytes into lines and never holds more than one line and what was pushed last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LineBuffer {
     bytes: Vec<u8>,
+    longest: usize,
 }
 
 impl LineBuffer {
+    /// Takes lines of up to `longest` bytes, the newline included.
+    #[must_use]
+    pub fn new(longest: usize) -> Self {
+        Self { bytes: Vec::new(), longest }
+    }
+
     /// Appends what was read.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
@@ -121,14 +129,14 @@ impl LineBuffer {
     /// Takes the next whole line, without its newline; `None` until there is one.
     ///
     /// # Errors
-    /// [`Error::Protocol`] for a line over [`MAX_LINE_BYTES`] or one that is not text.
+    /// [`Error::Protocol`] for a line that is too long or not text.
     pub fn next_line(&mut self) -> Result<Option<String>> {
-        let newline = self.bytes.iter().take(MAX_LINE_BYTES).position(|byte| *byte == b'\n');
+        let newline = self.bytes.iter().take(self.longest).position(|byte| *byte == b'\n');
         let Some(newline) = newline else {
-            if self.bytes.len() < MAX_LINE_BYTES {
+            if self.bytes.len() < self.longest {
                 return Ok(None);
             }
-            return Err(Error::Protocol(too_long(&String::from_utf8_lossy(&self.bytes))));
+            return Err(Error::Protocol(too_long(&String::from_utf8_lossy(&self.bytes), self.longest)));
         };
         let mut line: Vec<u8> = self.bytes.drain(..=newline).collect();
         line.pop();
@@ -153,8 +161,8 @@ impl LineBuffer {
     }
 }
 
-fn too_long(line: &str) -> String {
-    format!("a line of more than {MAX_LINE_BYTES} bytes that begins with {:?}", excerpt(line))
+fn too_long(line: &str, longest: usize) -> String {
+    format!("a line of more than {longest} bytes that begins with {:?}", excerpt(line))
 }
 
 /// Enough of a hostile line to recognise it.
@@ -207,7 +215,6 @@ mod tests {
         for line in ["cmd=a\tk=1", "cmd=\u{e9}", "cmd=a\0", "cmd=a\n"] {
             assert!(Message::parse(line).unwrap_err().to_string().contains("printable ASCII"), "{line:?}");
         }
-        assert!(Message::parse(&format!("cmd={}", "x".repeat(MAX_LINE_BYTES))).is_err());
         let message = Message::parse("cmd=maxes vallen_max=99999999999999999999").unwrap();
         assert!(message.number::<usize>("vallen_max").is_err());
         assert!(message.number::<usize>("keylen_max").is_err());
@@ -225,12 +232,12 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_refused_at_the_limit() {
-        let mut buffer = LineBuffer::default();
+        let mut buffer = LineBuffer::new(MAX_LINE_BYTES);
         buffer.push(&[b'x'; MAX_LINE_BYTES - 1]);
         assert_eq!(buffer.next_line().unwrap(), None);
         buffer.push(b"x");
         assert!(buffer.next_line().unwrap_err().to_string().contains("more than 1024 bytes"));
-        let mut buffer = LineBuffer::default();
+        let mut buffer = LineBuffer::new(MAX_LINE_BYTES);
         buffer.push(&[b'x'; MAX_LINE_BYTES - 1]);
         buffer.push(b"\n\xff\n");
         assert_eq!(buffer.next_line().unwrap().unwrap().len(), MAX_LINE_BYTES - 1);
@@ -240,7 +247,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
-            let mut buffer = LineBuffer::default();
+            let mut buffer = LineBuffer::new(MAX_LINE_BYTES);
             buffer.push(&bytes);
             while let Ok(Some(line)) = buffer.next_line() {
                 let _ = Message::parse(&line);
@@ -269,7 +276,7 @@ mod tests {
             cut in 1_usize..300,
         ) {
             let stream: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-            let mut buffer = LineBuffer::default();
+            let mut buffer = LineBuffer::new(MAX_LINE_BYTES);
             let mut seen = Vec::new();
             for chunk in stream.as_bytes().chunks(cut) {
                 buffer.push(chunk);

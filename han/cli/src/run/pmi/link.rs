@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use han::bootstrap::pmi::wire::LineBuffer;
+use han::bootstrap::pmi::wire::{LineBuffer, MAX_LINE_BYTES};
 use nix::poll::{PollFd, PollFlags};
 
 use super::server::{Answer, Phase, Server};
@@ -40,7 +40,7 @@ impl Links {
         let mut links = Vec::with_capacity(streams.len());
         for stream in streams {
             stream.set_nonblocking(true)?;
-            links.push(Some(Link { stream, lines: LineBuffer::default(), unsent: Vec::new() }));
+            links.push(Some(Link { stream, lines: LineBuffer::new(MAX_LINE_BYTES), unsent: Vec::new() }));
         }
         Ok(Self { server: Server::new(job, blocks), links })
     }
