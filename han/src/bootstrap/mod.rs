@@ -11,8 +11,9 @@ pub mod pmi;
 mod pmix;
 mod rendezvous;
 
-use std::env;
+use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{env, fs};
 
 use shm_core::exchange::{Alone, Exchange};
 use shm_core::sys::process;
@@ -25,7 +26,7 @@ pub use pmix_client::Error as PmixError;
 use crate::config::Config;
 
 /// Joins the job that this process was started in: the ranks that meet at `HAN_RENDEZVOUS`, PMI-1 over `PMI_FD` or
-/// `PMI_PORT`, PMIx, else a world of this one rank. Where the launcher does not tell of ranks that never come, a long wait
+/// `PMI_PORT`, PMIx, which comes before a `PMI_FD` that is left over, else a world of this one rank. Where the launcher does not tell of ranks that never come, a long wait
 /// is told of, and given up, by `config`'s `HAN_WATCHDOG` and `timeout_s`.
 ///
 /// # Errors
@@ -61,9 +62,18 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn launcher(variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
-    [rendezvous::ADDRESS, "PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"]
-        .into_iter()
-        .find(|&name| variable(name).is_some_and(|value| name != rendezvous::ADDRESS || !value.is_empty()))
+    let is_set = |name| variable(name).is_some_and(|value| name != rendezvous::ADDRESS || !value.is_empty());
+    let first = [rendezvous::ADDRESS, "PMI_FD", "PMI_PORT", "PMIX_NAMESPACE"].into_iter().find(|&name| is_set(name))?;
+    // A launcher of PMIx that a rank of another job has started, as the shell of `srun --pty bash` is one, hands that job's
+    // PMI_FD on.
+    let is_left_over =
+        || variable("PMI_SIZE").as_deref() == Some("1") || !variable("PMI_FD").is_some_and(|fd| is_socket(&fd));
+    Some(if first == "PMI_FD" && is_set("PMIX_NAMESPACE") && is_left_over() { "PMIX_NAMESPACE" } else { first })
+}
+
+/// Whether the descriptor of this number is a connection.
+fn is_socket(fd: &str) -> bool {
+    fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|file| file.file_type().is_socket())
 }
 
 fn is_only_rank_under(variable: impl Fn(&str) -> Option<String>) -> bool {
@@ -97,25 +107,45 @@ fn once<E: Exchange + 'static>(join: impl FnOnce() -> Result<E>) -> Result<Box<d
 }
 
 fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -> Result<Box<dyn Exchange>> {
+    match launcher(&variable) {
+        Some(rendezvous::ADDRESS) => {
+            let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+            let address = set(rendezvous::ADDRESS).unwrap_or_default();
+            rendezvous::meet(rendezvous::Settings::read(&address, set)?)
+        }
+        Some("PMI_FD") => {
+            let number = |name: &str| parse(name, variable(name).as_deref());
+            let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
+            let fd = parse("PMI_FD", variable("PMI_FD").as_deref())?;
+            once(|| {
+                let client = pmi::Client::over_inherited(fd, rank, size)?.with(patience);
+                Ok(if knows_nodes(&variable) { client } else { client.without_nodes() })
+            })
+        }
+        Some("PMI_PORT") => {
+            let id = parse("PMI_ID", variable("PMI_ID").as_deref())?;
+            let address = variable("PMI_PORT").unwrap_or_default();
+            once(|| Ok(pmi::Client::over_tcp(&address, id)?.with(patience)))
+        }
+        Some(_) => once(|| pmix::Pmix::connect(patience)),
+        None => Ok(Box::new(alone(variable)?)),
+    }
+}
+
+/// Whether what the launcher of `PMI_FD` says of nodes is so. Slurm (`PMI_JOBID`) gives each task of a hostfile a node of its
+/// own, and knows a part of those of a heterogeneous job.
+fn knows_nodes(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let is_arbitrary = variable("SLURM_DISTRIBUTION").is_some_and(|how| how.starts_with("arbitrary"));
+    let is_of_parts = variable("SLURM_HET_SIZE").is_some();
+    variable("PMI_JOBID").is_none() || !(is_arbitrary || is_of_parts)
+}
+
+/// A world of this one rank, unless something says that it is one of several: silently becoming N worlds of one rank would be
+/// the worst answer.
+fn alone(variable: impl Fn(&str) -> Option<String>) -> Result<Alone> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-    if let Some(address) = set(rendezvous::ADDRESS) {
-        return rendezvous::meet(rendezvous::Settings::read(&address, set)?);
-    }
-    if let Some(fd) = variable("PMI_FD") {
-        let number = |name: &str| parse(name, variable(name).as_deref());
-        let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
-        let fd = parse("PMI_FD", Some(&fd))?;
-        return once(|| Ok(pmi::Client::over_inherited(fd, rank, size)?.with(patience)));
-    }
-    if let Some(address) = variable("PMI_PORT") {
-        let id = parse("PMI_ID", variable("PMI_ID").as_deref())?;
-        return once(|| Ok(pmi::Client::over_tcp(&address, id)?.with(patience)));
-    }
-    if variable("PMIX_NAMESPACE").is_some() {
-        return once(|| pmix::Pmix::connect(patience));
-    }
-    if let Some(tasks) = variable("SLURM_STEP_NUM_TASKS").filter(|tasks| tasks != "1") {
-        // Silently becoming N worlds of one rank would be the worst answer.
+    let several = |name: &'static str| set(name).filter(|size| size != "1").map(|size| (name, size));
+    if let Some((_, tasks)) = several("SLURM_STEP_NUM_TASKS") {
         let why = format!(
             "srun has started {tasks} tasks that it tells nothing of each other: use srun --mpi=pmi2 (srun --mpi=list shows \
              what there is); tasks that are to be alone: env -u SLURM_STEP_NUM_TASKS"
@@ -123,6 +153,13 @@ fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -
         return Err(Error::Environment(why));
     }
     let (address, size, rank) = (rendezvous::ADDRESS, rendezvous::SIZE, rendezvous::RANK);
+    if let Some((name, ranks)) = ["PMI_SIZE", "PALS_NRANKS", "OMPI_COMM_WORLD_SIZE"].into_iter().find_map(several) {
+        let why = format!(
+            "{name}={ranks} is set, but no way by which ranks learn of each other (PMI_FD, PMI_PORT, PMIX_NAMESPACE): ranks of \
+             a launcher that speaks something else can meet at {address}; a process that is to be alone: env -u {name}"
+        );
+        return Err(Error::Environment(why));
+    }
     let told = [size, rank].into_iter().find_map(|name| set(name).map(|value| (name, value)));
     if let Some((name, value)) = told.filter(|told| *told != (size, "1".to_owned())) {
         // The same answer to ranks that would meet, had they been told where.
@@ -132,7 +169,7 @@ fn connect_with(variable: impl Fn(&str) -> Option<String>, patience: Patience) -
         );
         return Err(Error::Environment(why));
     }
-    Ok(Box::new(Alone))
+    Ok(Alone)
 }
 
 fn parse<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T> {
@@ -143,6 +180,8 @@ fn parse<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     fn connect_under(variables: &[(&str, &str)]) -> Result<Box<dyn Exchange>> {
@@ -170,6 +209,10 @@ mod tests {
         assert!(refusal(&[("PMI_FD", "9"), ("PMI_RANK", "2"), ("PMI_SIZE", "2")]).contains("rank 2 of 2"));
         assert!(refusal(&[("SLURM_STEP_NUM_TASKS", "4")]).contains("srun has started 4 tasks"));
         assert!(connect_under(&[("SLURM_STEP_NUM_TASKS", "1")]).is_ok());
+        for name in ["PMI_SIZE", "PALS_NRANKS", "OMPI_COMM_WORLD_SIZE"] {
+            assert!(refusal(&[(name, "4")]).contains(&format!("{name}=4 is set, but no way")));
+            assert!(connect_under(&[(name, "1")]).is_ok());
+        }
         assert!(
             refusal(&[("HAN_RANK", "0"), ("HAN_SIZE", "2")]).contains("HAN_SIZE=2 is set beside no HAN_RENDEZVOUS")
         );
@@ -177,6 +220,26 @@ mod tests {
         assert!(connect_under(&[("HAN_SIZE", "1")]).is_ok());
         assert!(connect_under(&[("HAN_SIZE", "1"), ("HAN_RANK", "0")]).is_ok());
         assert!(refusal(&[("PMI_PORT", "localhost:1")]).contains("PMI_ID is not set"));
+    }
+
+    #[test]
+    fn a_connection_that_is_left_over_does_not_hide_pmix() {
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let [socket, pipe] = [near.as_raw_fd(), pipe.as_raw_fd()].map(|fd| fd.to_string());
+        let told_by = |fd: &str, size: &str, has_pmix: bool| {
+            launcher(|name| match name {
+                "PMI_FD" => Some(fd.to_owned()),
+                "PMI_SIZE" => Some(size.to_owned()),
+                "PMIX_NAMESPACE" => has_pmix.then(|| "prterun-node1-7@1".to_owned()),
+                _ => None,
+            })
+        };
+        assert_eq!(told_by(&socket, "2", true), Some("PMI_FD"));
+        for (fd, size) in [(&*socket, "1"), (&*pipe, "2"), ("999999", "2"), ("x", "2")] {
+            assert_eq!(told_by(fd, size, true), Some("PMIX_NAMESPACE"), "{fd} {size}");
+            assert_eq!(told_by(fd, size, false), Some("PMI_FD"));
+        }
     }
 
     #[test]

@@ -159,6 +159,37 @@ fn a_launcher_that_has_gone_is_missed() {
     Job::of(command).finish().expect(1, &["hello: ", "PMIx: PMIx_Init"]);
 }
 
+/// What a shell of `srun --pty bash` hands to the ranks of a job that it starts.
+#[test]
+fn a_connection_that_is_left_over_does_not_divide_a_job_of_mpirun() {
+    let _alone = alone();
+    let left_over = ["env", "PMI_FD=9", "PMI_RANK=0", "PMI_SIZE=1", &hello()].map(str::to_owned);
+    expect_greetings(&Launcher::open_mpi(DEBIAN).job(2, &left_over).finish(), 2);
+}
+
+#[test]
+fn ranks_of_a_launcher_that_is_not_understood_are_no_worlds_of_one() {
+    let mut command = Command::new(hello());
+    command.env("PALS_NRANKS", "4");
+    Job::of(command).finish().expect(1, &["hello: ", "PALS_NRANKS=4 is set, but no way", "env -u PALS_NRANKS"]);
+}
+
+/// Slurm's mapping of such a job is wrong: these ranks share a node, whatever it says.
+#[test]
+fn ranks_that_slurm_has_placed_by_a_hostfile_find_their_nodes_themselves() {
+    let nodes = |variables: &[&str]| {
+        let hello = hello();
+        let words = [&["-n", "2", "--nodes", "2", "--", "env"], variables, &[&hello]].concat();
+        let done = Job::new(&words).env("HAN_LOG", "info").finish();
+        expect_greetings(&done, 2);
+        if done.stderr.contains("nodes: 2 with 2 ranks") { 2 } else { 1 }
+    };
+    assert_eq!(nodes(&["SLURM_DISTRIBUTION=arbitrary"]), 2);
+    assert_eq!(nodes(&["PMI_JOBID=7.0", "SLURM_DISTRIBUTION=block"]), 2);
+    assert_eq!(nodes(&["PMI_JOBID=7.0", "SLURM_DISTRIBUTION=arbitrary"]), 1);
+    assert_eq!(nodes(&["PMI_JOBID=7.0", "SLURM_HET_SIZE=2"]), 1);
+}
+
 #[test]
 fn libpmix_that_is_there_changes_nothing_without_a_launcher() {
     expect_greetings(&Job::of(Command::new(hello())).finish(), 1);
@@ -188,4 +219,9 @@ fn slurm() {
         Launcher::slurm(1, mpi).check(3, None);
         Launcher::slurm(2, mpi).check(4, Some("nodes: 2 with 4 ranks"));
     }
+    // The answer with the mapping has a block for each of these.
+    expect_greetings(&Launcher::slurm(1, "pmi2 -m cyclic").job(130, &[hello()]).finish(), 130);
+    let by_hand = Launcher::slurm(2, "pmi2 -m arbitrary -w node0,node1,node0,node1").job(4, &[hello()]).finish();
+    expect_greetings(&by_hand, 4);
+    assert!(!by_hand.stderr.contains("nodes: "), "one kernel plays them: {by_hand:#?}");
 }

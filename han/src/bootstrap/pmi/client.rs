@@ -86,6 +86,11 @@ impl Client {
         Self { patience, ..self }
     }
 
+    /// Leaves it to the ranks to find out on which nodes they are.
+    pub(in crate::bootstrap) fn without_nodes(self) -> Self {
+        Self { nodes: None, ..self }
+    }
+
     fn unconnected(link: OwnedFd) -> Self {
         Self {
             link: UnixStream::from(link),
