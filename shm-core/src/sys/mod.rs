@@ -17,3 +17,4 @@ pub mod pages;
 pub mod pidfd;
 pub mod process;
 pub mod remote;
+pub mod socket;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use shm_core::sys::process::random_bytes;
 
-use super::Limit;
 use super::handshake::{CLAIM_BYTES, GREETING_BYTES, Greeted, Greeting, Place};
 use super::proof::Key;
+use super::{Limit, prepare};
 
 /// How long a connection may take to prove itself.
 const PROVE_WITHIN: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub(super) enum Progress {
 impl Caller {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
+        prepare(&stream)?;
         Ok(Self { stream, peer, until: Limit::of(PROVE_WITHIN), held: Vec::new(), greeted: None })
     }
 

@@ -11,7 +11,7 @@ use shm_core::sys::process::random_bytes;
 
 use super::handshake::{GREETING_BYTES, Greeted, Greeting, Place, VERDICT_BYTES, Verdict};
 use super::message::{self, Inbox, Kind, MAX_GIVEN_BYTES, Outbox, Sender};
-use super::{Limit, Settings, failed};
+use super::{Limit, Settings, failed, prepare};
 use crate::bootstrap::error::Result;
 
 /// One attempt to connect and to be greeted, where nothing answers at all.
@@ -175,7 +175,7 @@ fn attempt_at(
 ) -> std::result::Result<(TcpStream, Inbox, Outbox), Obstacle> {
     let within = limit.left().clamp(Duration::from_millis(1), ATTEMPT);
     let mut stream = connect(address, within)?;
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     stream.set_write_timeout(Some(settings.limit))?;
     let no_random = |error| Obstacle::Final(format!("no random numbers: {error}"));
     let greeting = Greeting::new(random_bytes().map_err(no_random)?);

@@ -16,10 +16,12 @@ mod settings;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-use std::thread;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use shm_core::exchange::Exchange;
+use shm_core::sys::socket;
 
 use super::error::{Error, Result};
 pub(super) use settings::{ADDRESS, RANK, SIZE, Settings};
@@ -35,6 +37,16 @@ pub(super) fn meet(settings: Settings) -> Result<Box<dyn Exchange>> {
         return Ok(Box::new(root::Root::gather(&listener, settings)?));
     }
     Ok(Box::new(member::Member::join(settings)?))
+}
+
+/// Prepares a connection for small messages at start-up and long silence afterwards, which a firewall may take for its end.
+///
+/// # Errors
+/// The system refuses it.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    const QUIET: Duration = Duration::from_secs(60);
+    stream.set_nodelay(true)?;
+    socket::keep_alive(stream, QUIET)
 }
 
 /// A point in time after which nothing is waited for, with growing naps until then.

@@ -2,10 +2,11 @@
 #![allow(unsafe_code)] // vouches for the exchange
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use shm_core::exchange::{Exchange, ExchangeError};
+use shm_core::sys::socket;
 
 use super::caller::{Caller, Progress, TurnedAway};
 use super::handshake::Place;
@@ -50,7 +51,7 @@ pub(super) fn listen(settings: &Settings) -> Result<TcpListener> {
         Ok(address) => TcpListener::bind((address, port)),
         Err(_) if settings.host == "localhost" => TcpListener::bind((Ipv4Addr::LOCALHOST, port)),
         // Where there is no IPv6, there is IPv4.
-        Err(_) => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
+        Err(_) => match socket::listen_everywhere(port) {
             Err(e) if e.kind() != ErrorKind::AddrInUse => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
             other => other,
         },
@@ -73,6 +74,7 @@ impl Root {
     /// [`Error::Rendezvous`](crate::bootstrap::Error::Rendezvous), which those that have come learn, too.
     pub(super) fn gather(listener: &TcpListener, settings: Settings) -> Result<Self> {
         let members = (1..settings.size).map(|_| None).collect();
+        socket::make_room_for_files(settings.size + SPARE_CONNECTIONS);
         let mut root = Self { members, settings, over: None };
         match root.let_in(listener) {
             Ok(()) => Ok(root),
@@ -108,7 +110,7 @@ impl Root {
         Ok(())
     }
 
-    /// Takes all connections that wait; of too many the oldest make room.
+    /// Takes connections that wait, no more than leave time for those that there are; of too many the oldest make room.
     fn accept(
         &self,
         listener: &TcpListener,
@@ -116,7 +118,7 @@ impl Root {
         turned_away: &mut TurnedAway,
     ) -> std::result::Result<bool, String> {
         let mut any = false;
-        loop {
+        for _ in 0..SPARE_CONNECTIONS {
             match listener.accept() {
                 Ok((stream, peer)) => {
                     any = true;
@@ -140,6 +142,7 @@ impl Root {
                 }
             }
         }
+        Ok(any)
     }
 
     /// Takes in a rank that has proven itself.
@@ -310,7 +313,10 @@ impl Member {
         while !rest.is_empty() {
             match self.stream.write(rest) {
                 Ok(0) => return Err("has left".to_owned()),
-                Ok(bytes) => rest = &rest[bytes..],
+                Ok(bytes) => {
+                    limit.stir();
+                    rest = &rest[bytes..];
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock && !limit.is_over() => limit.nap(),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Err("does not read what it is sent".to_owned()),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}

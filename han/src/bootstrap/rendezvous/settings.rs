@@ -96,8 +96,8 @@ fn secret(variable: &impl Fn(&str) -> Option<String>) -> Result<Vec<u8>> {
         (Some(_), Some(_)) => return Err(wrong(format!("{SECRET} and {SECRET_FILE} are both set: which one holds?"))),
         (None, None) => {
             return Err(wrong(format!(
-                "{ADDRESS} needs a secret that all ranks know, by which strangers are kept out. Make one with `(umask 077; \
-                 head -c 32 /dev/urandom | base64 > han.secret)` and set {SECRET_FILE}=han.secret on all ranks, or {SECRET} to \
+                "{ADDRESS} needs a secret that all ranks know, by which strangers and other jobs are kept out. Make one for each job with \
+                 `(umask 077; head -c 32 /dev/urandom | base64 > han.secret)` and set {SECRET_FILE}=han.secret on all ranks, or {SECRET} to \
                  its text"
             )));
         }
