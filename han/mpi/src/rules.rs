@@ -83,6 +83,8 @@ impl Why {
 pub(crate) struct Rules {
     /// What calls of a communicator come to that are passed on before it is worth making one here; see [`weight`].
     pub(crate) after: u64,
+    /// The user has set it.
+    after_is_set: bool,
     /// A table of what was done is wanted at the end.
     pub(crate) report: bool,
     pass: Vec<String>,
@@ -155,11 +157,15 @@ impl Rules {
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let rules = words.iter().map(|word| Rule::parse(word)).collect::<Result<_, _>>()?;
         let pass = words.into_iter().map(str::to_owned).collect();
-        Ok(Self { after: after.unwrap_or(Ok(AFTER))?, report: false, pass, are_measured, rules })
+        let after_is_set = after.is_some();
+        Ok(Self { after: after.unwrap_or(Ok(AFTER))?, after_is_set, report: false, pass, are_measured, rules })
     }
 
-    /// Without what was measured, if that is in force: what is faster elsewhere does not fold in rank order.
+    /// Without what was measured to be faster elsewhere, unless the user has set it: the MPI does not fold in rank order.
     pub(crate) fn reproducible(mut self) -> Self {
+        if !self.after_is_set {
+            self.after = 0;
+        }
         if self.are_measured {
             self.rules.clear();
         }
@@ -251,6 +257,12 @@ mod tests {
         {
             assert_eq!(rules.of(elsewhere, intel), Passed::default());
         }
+    }
+
+    #[test]
+    fn reproducible_results_come_from_the_first_call_on() {
+        let after = |user| Rules::read(user, None).unwrap().reproducible().after;
+        assert_eq!([None, Some("7")].map(after), [0, 7]);
     }
 
     #[test]
