@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use net_fabric::Announced;
-use reduce_kernels::Pieces;
+use reduce_kernels::{Pieces, Purpose};
 use shm_core::memory::Lent;
 use shm_core::{Call, Collective, LocalComm, Rest, Ticket};
 
@@ -174,11 +174,12 @@ pub(super) fn call_of(task: &Task, pieces: &Pieces) -> Call<'static> {
         };
         return pieces.signal(collective, task.root);
     }
-    match task.kind {
+    let call = match task.kind {
         Kind::Sr | Kind::Ir => pieces.reduce(task.from, task.to, range, task.root),
         Kind::Ia | Kind::Sa => pieces.allreduce(task.from, task.to.unwrap_or(task.from), range),
         Kind::Ib | Kind::Sb => pieces.bcast(task.from, range, task.root),
-    }
+    };
+    if task.is_everywhere() { call.made_for(Purpose::Everywhere) } else { call }
 }
 
 impl Nodes {

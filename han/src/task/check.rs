@@ -1,7 +1,9 @@
 //! Plays the plans of all ranks in any order that they allow, with sets of ranks for values: every chunk is reduced once
-//! from every rank, in order, and arrives where it should; nobody waits for ever; nothing is overwritten too early.
+//! from every rank, in order, and arrives where it should, with the same bits on every rank, though each node rounds in its
+//! own way; nobody waits for ever; nothing is overwritten too early.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use proptest::prelude::*;
@@ -9,8 +11,26 @@ use reduce_kernels::{Collective, Place};
 
 use super::{Across, Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
 
-/// Whose contributions a value has, in their order.
-type Value = Vec<usize>;
+#[derive(Clone, Default)]
+struct Value {
+    /// Whose contributions it has, in their order.
+    ranks: Vec<usize>,
+    /// How they were folded.
+    bits: u64,
+}
+
+impl Value {
+    fn of(rank: usize) -> Self {
+        Self { ranks: vec![rank], bits: rank as u64 }
+    }
+
+    /// What folding `parts` comes to in the way of `whose`.
+    fn folded(parts: &[Self], whose: Option<usize>) -> Self {
+        let mut bits = DefaultHasher::new();
+        (whose, parts.iter().map(|part| part.bits).collect::<Vec<_>>()).hash(&mut bits);
+        Self { ranks: parts.iter().flat_map(|part| part.ranks.clone()).collect(), bits: bits.finish() }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
@@ -44,7 +64,8 @@ impl<'a> Play<'a> {
             let gives = shape.collective != Collective::Bcast || rank == shape.root;
             let place = if shape.collective == Collective::Bcast || in_place { Place::Recv } else { Place::Send };
             let pieces = pieces(layout, shape);
-            let values = pieces.into_iter().filter(|_| gives).map(|(piece, _)| ((piece, place), vec![rank])).collect();
+            let values =
+                pieces.into_iter().filter(|_| gives).map(|(piece, _)| ((piece, place), Value::of(rank))).collect();
             Rank { states: vec![State::Waiting; plan.tasks.len()], plan, values }
         };
         Self { layout, shape, in_place, ranks: (0..layout.size()).map(rank).collect() }
@@ -143,7 +164,11 @@ impl<'a> Play<'a> {
         };
         let result = match task.kind {
             Kind::Ib | Kind::Sb => value(group[task.root]),
-            _ => group.iter().flat_map(|&of| value(of)).collect(),
+            _ => {
+                let parts: Vec<Value> = group.iter().map(|&of| value(of)).collect();
+                let is_own = task.stream.is_in_memory() && !task.is_everywhere();
+                Value::folded(&parts, is_own.then(|| self.layout.node_of(group[0].0)))
+            }
         };
         for (place, &(member, number)) in group.iter().enumerate() {
             let theirs = &self.ranks[member].plan.tasks[number];
@@ -180,6 +205,7 @@ impl<'a> Play<'a> {
 
     fn check(&self) {
         let everybody: Vec<usize> = (0..self.layout.size()).collect();
+        let mut bits = BTreeMap::new();
         for (rank, of) in self.ranks.iter().enumerate() {
             let stuck = of.states.iter().position(|state| *state != State::Done);
             assert_eq!(stuck, None, "rank {rank} waits for ever: {:?}", stuck.map(|task| &of.plan.tasks[task]));
@@ -189,7 +215,10 @@ impl<'a> Play<'a> {
                 Collective::Bcast | Collective::Allreduce => true,
             };
             for (piece, _) in pieces(self.layout, self.shape).into_iter().filter(|_| receives) {
-                let mut value = of.values.get(&(piece, Place::Recv)).cloned().unwrap_or_default();
+                let Value { ranks: mut value, bits: theirs } =
+                    of.values.get(&(piece, Place::Recv)).cloned().unwrap_or_default();
+                let first = *bits.entry(piece).or_insert(theirs);
+                assert_eq!(first, theirs, "chunk and slice {piece:?} of rank {rank} was folded in another way");
                 let wanted =
                     if self.shape.collective == Collective::Bcast { vec![self.shape.root] } else { everybody.clone() };
                 let is_shared = self.shape.collective == Collective::Reduce && self.shape.leaders > 1;

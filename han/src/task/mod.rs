@@ -147,6 +147,13 @@ pub struct Task {
     pub after: [Option<usize>; 2],
 }
 
+impl Task {
+    /// Whether other nodes do it as well, with the same contributions.
+    pub(crate) fn is_everywhere(&self) -> bool {
+        self.kind == Kind::Sa || matches!(self.stream, Stream::First(_))
+    }
+}
+
 /// A rank's part in a collective.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPlan {

@@ -22,7 +22,8 @@ pub enum Folding {
     Free,
     /// In rank order, which partial results of neighbours keep: the operator does not commute.
     InOrder,
-    /// In rank order at one go: partial results would be rounded to 16 bits.
+    /// In rank order at one go: partial results would be rounded to 16 bits, or others who fold the same contributions would
+    /// come to other bits.
     AtOnce,
 }
 
@@ -112,6 +113,9 @@ pub enum Purpose {
     Dup = 2,
     /// Communicators of some ranks each.
     Split = 3,
+    /// A part of an allreduce that other groups of ranks do as well, with the same contributions: all must come to the same
+    /// bits, whatever form suits each of them.
+    Everywhere = 4,
 }
 
 /// One call of a collective with its buffers, which it borrows for `'a`.
@@ -350,6 +354,7 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn folding(&self) -> Folding {
         match &self.op {
+            Some(_) if self.purpose == Purpose::Everywhere => Folding::AtOnce,
             Some(op) if !op.is_commutative() => Folding::InOrder,
             Some(Op::Builtin(Operator::Sum | Operator::Prod)) if self.datatype.is_short_float() => Folding::AtOnce,
             _ => Folding::Free,
@@ -474,6 +479,16 @@ pub(crate) mod tests {
         assert_eq!(error.to_string(), what);
         assert!(by(Op::User(UserOperator::elementwise(true, |left: Record<24>, _| left)), &mut records).is_ok());
         assert!(by(Op::User(UserOperator::elementwise(true, |left: Record<23>, _| left)), &mut records).is_err());
+    }
+
+    #[test]
+    fn what_other_groups_fold_as_well_is_folded_at_one_go() {
+        let mut buffer = [0.0f32; 4];
+        let mut folding = |purpose| {
+            let op = || Op::Builtin(Operator::Sum);
+            Call::allreduce_in_place(&mut buffer, op()).made_for(purpose).folding()
+        };
+        assert_eq!([Purpose::Data, Purpose::Everywhere].map(&mut folding), [Folding::Free, Folding::AtOnce]);
     }
 
     #[test]

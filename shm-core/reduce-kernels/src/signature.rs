@@ -8,7 +8,7 @@ use crate::{Datatype, Op, Operator};
 /// What every rank must agree on, as two words for shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
-    /// Collective (8 bits), operator (8), purpose (2), datatype (14), root (32).
+    /// Collective (8 bits), operator (8), purpose (3), datatype (13), root (32).
     pub packed: u64,
     /// Elements of a rank's vector.
     pub count: u64,
@@ -17,7 +17,7 @@ pub struct Signature {
 /// Where in the packed word its parts begin, behind the collective.
 const OP_AT: u32 = 8;
 const PURPOSE_AT: u32 = 16;
-const DATATYPE_AT: u32 = 18;
+const DATATYPE_AT: u32 = 19;
 const ROOT_AT: u32 = 32;
 
 const _: () = assert!(Datatype::MOST_CODE < 1 << (ROOT_AT - DATATYPE_AT));
