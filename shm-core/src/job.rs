@@ -267,15 +267,15 @@ impl Job {
         unsafe { self.status[rank].get() }
     }
 
-    /// Wakes whoever sleeps until this rank has news; to be called after every store that a peer may wait for.
+    /// Wakes whoever sleeps until this rank has news on `communicator`; to be called after every store that a peer may wait for.
     #[inline]
-    pub(crate) fn wake_sleepers(&self) {
-        self.flags().bell.ring(|word| futex::wake(word, Wakers::of(self.rank).bits()));
+    pub(crate) fn wake_sleepers(&self, communicator: u32) {
+        self.flags().bell.ring(communicator, |word| futex::wake(word, Wakers::of(self.rank).bits()));
     }
 
     /// Wakes whoever sleeps.
     fn wake_all(&self) {
-        self.flags().bell.ring(|word| futex::wake(word, futex::ANYBODY));
+        self.flags().bell.ring_for_all(|word| futex::wake(word, futex::ANYBODY));
     }
 
     /// Where this node's ranks sleep.

@@ -105,7 +105,7 @@ impl Drop for Ring {
             return;
         }
         self.flags(self.rank).freed.advance(1);
-        self.job.wake_sleepers();
+        self.job.wake_sleepers(self.id);
     }
 }
 
@@ -429,7 +429,7 @@ impl Ring {
     #[inline]
     fn wake_sleepers(&self) {
         self.told.set(self.told.get().wrapping_add(1));
-        self.job.wake_sleepers();
+        self.job.wake_sleepers(self.id);
     }
 
     /// What wakes who waits for the news of `peer`; for anybody's, if that is not known.

@@ -9,7 +9,7 @@ use crate::coll::{Progress, advance};
 use crate::error::Result;
 use crate::job::{Job, Reason};
 use crate::ring::Ring;
-use crate::sync::{Waiter, breathe};
+use crate::sync::{Sources, Waiter, breathe};
 use crate::sys::clock;
 
 /// Polls right after an operation was begun, before any of the machinery of a longer wait.
@@ -41,7 +41,7 @@ pub(crate) fn wait_for(
     idle: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
     let job = Rc::clone(ring.job());
-    let mut waiter = Waiter::new(job.patience());
+    let mut waiter = Waiter::new(job.patience(), job.bell(), Sources::of(ring.id()));
     let mut vigil: Option<Vigil> = None;
     let mut told = ring.told();
     loop {
@@ -60,7 +60,7 @@ pub(crate) fn wait_for(
         meanwhile(&job, ring, idle)?;
         let mut outcome = Ok(false);
         let give_way = || job.give_way();
-        let rested = waiter.rest(job.bell(), give_way, || {
+        let rested = waiter.rest(give_way, || {
             outcome = advance(operation, ring).map(|poll| poll.is_ready());
             matches!(outcome, Ok(false)).then(|| operation.wakers(ring))
         });

@@ -305,7 +305,7 @@ impl Nodes {
     pub(super) fn wait_with(&mut self, ticket: Ticket, lent: Option<&Pieces>, context: &Inner) -> Result<()> {
         let link = Rc::clone(self.groups.flat.link());
         let mut for_network = link.patience().begin();
-        let mut for_memory = Rest::new(&context.job);
+        let mut for_memory = Rest::new(&context.job, self.groups.locals());
         let mut stands_since = None;
         while !self.has_completed(ticket) {
             let moved = self.advance(lent, context)?;

@@ -6,7 +6,7 @@ use crate::sync::{AtomicU32, AtomicU64, Bell, Latch, OpRecord, Reaching, Slot, W
 /// First word of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"han-shm\0");
 /// Raised when the meaning of a field changes without its place changing.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Slots of every rank: steps without cells that may be in flight. A quarter of them is used where every rank
 /// has a core to itself.
 pub const SLOTS: u32 = 128;

@@ -14,7 +14,7 @@ mod slot;
 mod wait;
 mod watermark;
 
-pub use bell::{Bell, Wakers};
+pub use bell::{Bell, Sleeper, Sources, Wakers};
 pub use latch::Latch;
 #[cfg(not(loom))]
 pub(crate) use primitive::{AtomicU32, AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Bell, Wakers};
+use super::{Bell, Sleeper, Sources, Wakers};
 use crate::sys::futex;
 
 /// How long each kind of waiting lasts before the next begins.
@@ -75,25 +75,30 @@ pub(crate) fn breathe() {
 
 /// One wait in progress: counts what was tried and escalates.
 #[derive(Debug)]
-pub struct Waiter {
+pub struct Waiter<'a> {
     patience: Patience,
+    bell: &'a Bell,
+    sources: Sources,
+    /// It has slept, and nothing has gone on since.
+    sleeper: Option<Sleeper<'a>>,
     /// Times that the core was given away, in all.
     rests: u32,
     /// So many of them since what is waited for went on.
     rested: u32,
 }
 
-impl Waiter {
-    /// A wait that has not begun.
+impl<'a> Waiter<'a> {
+    /// A wait that has not begun, for what is published on these communicators.
     #[must_use]
-    pub fn new(patience: Patience) -> Self {
-        Self { patience, rests: 0, rested: 0 }
+    pub fn new(patience: Patience, bell: &'a Bell, sources: Sources) -> Self {
+        Self { patience, bell, sources, sleeper: None, rests: 0, rested: 0 }
     }
 
     /// What is waited for goes on: sleep is far again. Looks at the job stay as frequent.
     #[inline]
     pub fn go_on(&mut self) {
         self.rested = 0;
+        self.sleeper = None;
     }
 
     /// Polls `ready` for the spinning part; true as soon as it holds. `apart`: whoever is waited for
@@ -117,15 +122,10 @@ impl Waiter {
     }
 
     /// Gives the core away once: by `give_way`, or later, or if that refuses, by sleep until one of the peers that `look` tells
-    /// rings `bell`; `None`: what is waited for is there.
+    /// rings the bell; `None`: what is waited for is there.
     ///
     /// Returns true now and then, and always behind a long wait: the caller can afford slow checks.
-    pub fn rest(
-        &mut self,
-        bell: &Bell,
-        give_way: impl FnOnce() -> bool,
-        look: impl FnOnce() -> Option<Wakers>,
-    ) -> bool {
+    pub fn rest(&mut self, give_way: impl FnOnce() -> bool, look: impl FnOnce() -> Option<Wakers>) -> bool {
         self.rests = self.rests.wrapping_add(1);
         self.rested = self.rested.saturating_add(1);
         let is_long = self.rested > self.patience.yields;
@@ -138,7 +138,8 @@ impl Waiter {
         let barrier = || {
             let _ = futex::barrier_all();
         };
-        bell.sleep_unless(look, barrier, |word, seen, wakers| futex::wait(word, seen, wakers.bits(), limit));
+        let sleeper = self.sleeper.get_or_insert_with(|| self.bell.announce(self.sources, barrier));
+        sleeper.sleep_unless(look, |word, seen, wakers| futex::wait(word, seen, wakers.bits(), limit));
         looks
     }
 }
@@ -148,11 +149,11 @@ mod tests {
     use super::*;
 
     /// Whether a rest was sleep, and whether the job is to be looked at behind it.
-    fn rest(waiter: &mut Waiter) -> (bool, bool) {
+    fn rest(waiter: &mut Waiter<'_>) -> (bool, bool) {
         let mut sleeps = false;
         // A sleeper looks once more before it sleeps.
         let give_way = || true;
-        let looks = waiter.rest(&Bell::new(), give_way, || {
+        let looks = waiter.rest(give_way, || {
             sleeps = true;
             None
         });
@@ -162,7 +163,8 @@ mod tests {
     #[test]
     fn who_goes_on_does_not_sleep() {
         for (yields, goes_on_every) in [(60, 30), (10, 5), (1, 1)] {
-            let mut waiter = Waiter::new(Patience { yields, ..Patience::SHARED_CORE });
+            let bell = Bell::new();
+            let mut waiter = Waiter::new(Patience { yields, ..Patience::SHARED_CORE }, &bell, Sources::of(0));
             let mut looks = 0;
             for round in 0..200 {
                 let (sleeps, looked) = rest(&mut waiter);
@@ -178,10 +180,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_sleeps_is_announced_until_something_goes_on() {
+        let bell = Bell::new();
+        let rings = |communicator| {
+            let mut rang = false;
+            bell.ring(communicator, |_| rang = true);
+            rang
+        };
+        let mut waiter = Waiter::new(Patience { yields: 0, ..Patience::SHARED_CORE }, &bell, Sources::of(3));
+        assert!(!rings(3));
+        let mut sleeps = || {
+            rest(&mut waiter);
+            waiter.sleeper.as_ref().map(|sleeper| std::ptr::from_ref(sleeper))
+        };
+        assert!(sleeps().is_some() && sleeps() == sleeps());
+        assert!(rings(3) && rings(19) && !rings(4), "who waits for 3 is announced there alone");
+        waiter.go_on();
+        assert!(!rings(3));
+        rest(&mut waiter);
+        assert!(rings(3));
+        drop(waiter);
+        assert!(!rings(3));
+    }
+
     /// As `yields` can be set: after so many a rank that waits has to hear of a death, too.
     #[test]
     fn who_never_sleeps_looks_at_the_job_for_ever() {
-        let mut waiter = Waiter::new(Patience { yields: u32::MAX, ..Patience::SHARED_CORE });
+        let bell = Bell::new();
+        let mut waiter = Waiter::new(Patience { yields: u32::MAX, ..Patience::SHARED_CORE }, &bell, Sources::of(0));
         (waiter.rests, waiter.rested) = (u32::MAX - 8, u32::MAX - 8);
         let looks = (0..200).filter(|_| rest(&mut waiter).1).count();
         assert!((12..=13).contains(&looks), "{looks} looks at the job in 200 rests");

@@ -3,7 +3,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::thread;
-use shm_core::sync::{Bell, Latch, OpRecord, Wakers, Watermark};
+use shm_core::sync::{Bell, Latch, OpRecord, Sources, Wakers, Watermark};
 
 use super::{OneWord, model, read, write};
 
@@ -119,7 +119,7 @@ fn flags_alone_recycle_slots() {
     flags_recycle(3);
 }
 
-/// A rank that goes to sleep although the flag is up must be woken by a ring.
+/// A rank that goes to sleep although the flag is up must be woken by a ring, also when it has slept before.
 ///
 /// `publisher_fence` stands for what `membarrier` of the sleeper does on the publisher's core.
 fn bell_rings(publisher_fence: bool) {
@@ -130,9 +130,12 @@ fn bell_rings(publisher_fence: bool) {
             thread::spawn(move || {
                 let (slot, bell, done) = &*shared;
                 let mut asleep = false;
-                bell.sleep_unless(
-                    || slot.published(0).is_none().then_some(Wakers::ALL),
-                    || fence(Ordering::SeqCst),
+                let sleeper = bell.announce(Sources::of(5), || fence(Ordering::SeqCst));
+                let look = || slot.published(0).is_none().then_some(Wakers::ALL);
+                // The first sleep ends by itself, as sleeps are bounded.
+                sleeper.sleep_unless(look, |_, _, _| {});
+                sleeper.sleep_unless(
+                    look,
                     // The kernel compares and sleeps in one step: a later ring wakes, an earlier shows.
                     |word, seen, _| {
                         asleep = word.load(Ordering::Relaxed) == seen;
@@ -150,7 +153,7 @@ fn bell_rings(publisher_fence: bool) {
         if publisher_fence {
             fence(Ordering::SeqCst);
         }
-        bell.ring(|_| rang = true);
+        bell.ring(5, |_| rang = true);
         done.store(true, Ordering::Relaxed);
         let asleep = sleeper.join().unwrap();
         assert!(rang || !asleep, "a ring was lost");

@@ -220,7 +220,7 @@ fn slurm() {
         Launcher::slurm(2, mpi).check(4, Some("nodes: 2 with 4 ranks"));
     }
     // The answer with the mapping has a block for each of these.
-    expect_greetings(&Launcher::slurm(1, "pmi2 -m cyclic").job(130, &[hello()]).finish(), 130);
+    expect_greetings(&Launcher::slurm(1, "pmi2 --overcommit -m cyclic").job(130, &[hello()]).finish(), 130);
     let by_hand = Launcher::slurm(2, "pmi2 -m arbitrary -w node0,node1,node0,node1").job(4, &[hello()]).finish();
     expect_greetings(&by_hand, 4);
     assert!(!by_hand.stderr.contains("nodes: "), "one kernel plays them: {by_hand:#?}");
