@@ -37,9 +37,9 @@ help: ## list the targets
 # network namespaces, and what tests CMake's files and manual pages; then the libraries, as pkg-config knows them.
 NEEDED := cc:gcc c++:g++ gfortran:gfortran pkg-config:pkg-config mpiexec.hydra:mpich mpirun.openmpi:openmpi-bin \
     ip:iproute2 tc:iproute2 cmake:cmake mandoc:mandoc
-NEEDED_LIBRARIES := hwloc:libhwloc-dev libfabric:libfabric-dev pmix:libpmix-dev mpich:libmpich-dev
-# What bindgen opens to read the headers of libfabric and PMIx.
-NEEDED_LOADABLE := libclang:libclang1
+NEEDED_LIBRARIES := libfabric:libfabric-dev pmix:libpmix-dev mpich:libmpich-dev
+# What bindgen opens to read the headers of libfabric and PMIx, and what the engine opens to see where the cores are.
+NEEDED_LOADABLE := libclang:libclang1 libhwloc:libhwloc15
 
 .PHONY: deps
 deps: ## install what is missing of the system packages (apt), nothing else
@@ -54,7 +54,8 @@ deps: ## install what is missing of the system packages (apt), nothing else
 	done; \
 	loadable="$$(PATH="$$PATH:/sbin:/usr/sbin" ldconfig -p 2> /dev/null || true)"; \
 	for pair in $(NEEDED_LOADABLE); do \
-	    [[ -n "$${LIBCLANG_PATH:-}" || "$$loadable" =~ $${pair%%:*}(-[0-9]+)?\.so ]] || packages+=("$${pair##*:}"); \
+	    [[ "$${pair%%:*}$${LIBCLANG_PATH:-}" = libclang?* || "$$loadable" =~ $${pair%%:*}(-[0-9]+)?\.so ]] || \
+	        packages+=("$${pair##*:}"); \
 	done; \
 	[ $${#packages[@]} -gt 0 ] || exit 0; \
 	command -v apt-get > /dev/null || { \

@@ -29,7 +29,7 @@ class Han(MakefilePackage):
     # Only the headers are needed, and libclang to read them; programs open these libraries at run time.
     depends_on("llvm+clang", type="build")
     depends_on("libfabric@1.17:", type=("build", "link", "run"))
-    depends_on("hwloc@2.1:2", type=("build", "link", "run"))
+    depends_on("hwloc@2.1:2", type="run")
     depends_on("pmix@3:", type=("build", "link", "run"))
 
     def setup_build_environment(self, env):
