@@ -309,6 +309,7 @@ fn no_number(key: &str, value: impl fmt::Display) -> String {
         "chunk_bytes" => format!("chunk_bytes={value}: expected auto, or a power of two from 4096 to 131072"),
         "tree_min_ranks" => format!("tree_min_ranks={value}: expected auto or a number of at least 2"),
         "spins" => format!("spins={value}: expected auto or at most {MAX_SPINS}"),
+        _ if key.ends_with("_bytes") => format!("{key}={value}: expected auto, or bytes, such as 4096 or 64K"),
         _ => format!("{key}={value}: expected auto, or a whole number"),
     }
 }
@@ -409,7 +410,7 @@ mod tests {
             assert!(error.contains("expected"), "{error}");
         }
         for (key, value, expected) in [
-            ("slice_min_bytes", "-1", "slice_min_bytes=-1: expected auto, or a whole number"),
+            ("slice_min_bytes", "-1", "slice_min_bytes=-1: expected auto, or bytes, such as 4096 or 64K"),
             ("chunk_bytes", "3K", "chunk_bytes=3072: expected auto, or a power of two from 4096 to 131072"),
             ("tree_min_ranks", "", "tree_min_ranks=: expected auto or a number of at least 2"),
             ("spins", "99999999999", "spins=99999999999: expected auto or at most 1000000"),
