@@ -396,7 +396,8 @@ int han_free(void *pointer);
  * and pages on which a vector of an operation that is under way lies, if others may be working on it there.
  * HAN_ERR_NO_MEMORY if 256 buffers of this rank are registered already: register one large buffer, not many of its parts.
  * HAN_ERR_SYSTEM if the system does not tell what memory it is, or refuses to share it; so it does where files have a limit
- * (ulimit -f), as registered memory lies in a file as long as the address space.
+ * (ulimit -f), as registered memory lies in a file as long as the address space; or if the program has closed that file's
+ * descriptor, until all buffers are unregistered.
  * Where ranks cannot map memory it returns 0 and has no effect.
  */
 int han_register(void *pointer, size_t bytes);

@@ -89,6 +89,11 @@ fn a_rank_whose_program_has_closed_all_descriptors_ends_well() {
 }
 
 #[test]
+fn a_buffer_whose_file_the_program_has_closed_keeps_its_contents() {
+    ranks(1, "without-file", "");
+}
+
+#[test]
 fn a_maker_of_memory_that_dies_before_the_others_map_it_is_named() {
     ranks(3, "perished", "backing=memfd");
 }

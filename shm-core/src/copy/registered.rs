@@ -123,11 +123,15 @@ impl Registered {
 
     /// Descriptor and inode of the file, which is made if need be.
     pub(super) fn file(&mut self) -> Result<(u32, u64)> {
-        if self.mirror.is_none() {
-            self.mirror = Some(Mirror::new()?);
-        }
-        let file = self.mirror.as_ref().map(|mirror| (mirror.fd(), mirror.inode()));
-        file.ok_or_else(|| Error::System { api: "memfd_create", reason: "there is no file".to_owned() })
+        let mirror = match &mut self.mirror {
+            Some(mirror) if !mirror.is_open() => {
+                let reason = "the program has closed the descriptor of han's file for registered memory".to_owned();
+                return Err(Error::System { api: "fstat", reason });
+            }
+            Some(mirror) => mirror,
+            none => none.insert(Mirror::new()?),
+        };
+        Ok((mirror.fd(), mirror.inode()))
     }
 
     /// Notes a buffer whose pages stay as they are.
@@ -138,7 +142,7 @@ impl Registered {
     /// Takes the pages in for the region `region`, those of them that are `fresh`.
     ///
     /// # Safety
-    /// [`check`](Self::check) has just found them, and nobody writes to the pages meanwhile.
+    /// [`check`](Self::check) and [`file`](Self::file) have just found them, and nobody writes to the pages meanwhile.
     pub(super) unsafe fn take_in(
         &mut self,
         (buffer, bytes): (usize, usize),
@@ -254,8 +258,8 @@ impl Registered {
         // With fewer ranges there is room.
         let _ = self.protect(&still);
         if self.list.is_empty() && self.retained.is_empty() {
-            // What children have views of goes with them.
-            self.mirror.take_if(|mirror| mirror.has_viewers());
+            // What children have views of goes with them; where the program has closed the file, the next one is another.
+            self.mirror.take_if(|mirror| mirror.has_viewers() || !mirror.is_open());
         }
         if gone.is_empty() {
             return released;

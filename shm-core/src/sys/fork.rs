@@ -167,7 +167,7 @@ impl Still {
     }
 
     /// From now on, children of this process get pages of their own in place of `ranges`, which are mapped
-    /// from `fd`, the file of `inode`, at offsets that are their addresses. Replaces what was said of `fd` before.
+    /// from `fd`, the file of `inode`, at offsets that are their addresses. Replaces what was said of that file before.
     ///
     /// False if there are too many, or the system refuses; then nothing has changed.
     #[must_use]
@@ -176,12 +176,12 @@ impl Still {
         if needs_handlers && !ready() {
             return false;
         }
-        let others = SHARED.all().filter(|known| known.fd != fd).count();
+        let others = SHARED.all().filter(|known| known.inode != inode).count();
         if others + ranges.len() > MOST {
             return false;
         }
         let mut kept = 0;
-        for known in SHARED.all().filter(|known| known.fd != fd) {
+        for known in SHARED.all().filter(|known| known.inode != inode) {
             SHARED.set(kept, &known);
             kept += 1;
         }

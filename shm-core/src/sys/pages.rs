@@ -10,12 +10,13 @@ use std::fs::{self, File};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::sysinfo::sysinfo;
 
+use super::held::Held;
 use super::maps::{self, Mapping};
 use super::{fork, map};
 use crate::error::{Error, Result};
@@ -138,12 +139,11 @@ pub struct Stuck {
 /// The memfd that this process's registered pages live in.
 #[derive(Debug)]
 pub struct Mirror {
-    file: File,
-    inode: u64,
+    file: Held,
     /// [`fork::count`] when it was made.
     forks: u32,
     /// Tells which pages were ever touched; without it all are copied.
-    pagemap: Option<File>,
+    pagemap: Option<Held>,
 }
 
 impl Mirror {
@@ -153,10 +153,9 @@ impl Mirror {
     /// The kernel refuses the memfd, or the limit on a file's size does.
     pub fn new() -> Result<Self> {
         check_file_limit("ftruncate", ADDRESSES)?;
-        let file = map::sealed_memfd("han-registered", ADDRESSES)?;
-        let inode = file.metadata().map_err(|error| Error::io("fstat", &error))?.ino();
-        let forks = fork::count();
-        Ok(Self { file, inode, forks, pagemap: File::open("/proc/thread-self/pagemap").ok() })
+        let file = Held::new(map::sealed_memfd("han-registered", ADDRESSES)?)?;
+        let pagemap = File::open("/proc/thread-self/pagemap").ok().and_then(|file| Held::new(file).ok());
+        Ok(Self { file, forks: fork::count(), pagemap })
     }
 
     /// The descriptor, for peers and for forked children.
@@ -168,7 +167,13 @@ impl Mirror {
     /// The file's identity.
     #[must_use]
     pub fn inode(&self) -> u64 {
-        self.inode
+        self.file.inode()
+    }
+
+    /// False if the program has closed the descriptor. Then nothing can be taken in, but all can be given back.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.file.is_open()
     }
 
     /// The parts of `range` that are not mapped from this file.
@@ -179,7 +184,7 @@ impl Mirror {
         let (mut parts, mut reached) = (Vec::new(), range.start);
         let read = maps::each(|mapping| {
             let overlaps = mapping.range.start < range.end && reached < mapping.range.end;
-            if overlaps && mapping.mirrors(self.inode) {
+            if overlaps && mapping.mirrors(self.inode()) {
                 parts.extend((reached < mapping.range.start).then_some(reached..mapping.range.start));
                 reached = mapping.range.end;
             }
@@ -199,12 +204,12 @@ impl Mirror {
     /// Gives the memory of pages back that are not mapped here any more; false where the file keeps it, for a child for
     /// instance, until it is closed by all.
     pub fn discard(&self, range: &Range<usize>) -> bool {
-        if self.has_viewers() {
+        if self.has_viewers() || !self.is_open() {
             return false;
         }
         let (Ok(offset), Ok(bytes)) = (i64::try_from(range.start), i64::try_from(range.len())) else { return false };
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        fallocate(&self.file, flags, offset, bytes).is_ok()
+        fallocate(&*self.file, flags, offset, bytes).is_ok()
     }
 
     /// Whether the file is a hole there.
@@ -221,8 +226,8 @@ impl Mirror {
     /// The kernel refuses; [`Stuck::pages`] are in the file then, the others as they were.
     ///
     /// # Safety
-    /// The pages are private anonymous memory that may be read and written ([`obstacle_in`]), and nobody
-    /// writes to them or changes the mapping meanwhile, no handler of a signal either.
+    /// The file [is open](Self::is_open). The pages are private anonymous memory that may be read and written
+    /// ([`obstacle_in`]), and nobody writes to them or changes the mapping meanwhile, no handler of a signal either.
     pub unsafe fn take_in(&self, range: Range<usize>) -> std::result::Result<(), Stuck> {
         if range.end as u64 > ADDRESSES {
             let reason = "the address is above those that allocators use".to_owned();
@@ -251,6 +256,7 @@ impl Mirror {
         let known = self
             .pagemap
             .as_ref()
+            .filter(|pagemap| pagemap.is_open())
             .is_some_and(|pagemap| pagemap.read_exact_at(entries, 8 * (chunk.start / page) as u64).is_ok());
         // Of a page's eight bytes the top two bits: it is in memory, it is swapped out.
         let has_content = if cfg!(target_endian = "little") { 7 } else { 0 };
@@ -293,8 +299,8 @@ impl Mirror {
         let (first, last) = (range.start, range.end - page);
         let mut at = first;
         while at < range.end {
-            // The first page and the last one alone, what is between in larger pieces.
-            let alone = at == first || at == last;
+            // The first page and the last one alone, what is between in larger pieces as long as there is a file to read.
+            let alone = at == first || at == last || !self.is_open();
             let end = if alone { at + page } else { last.min(at + PAGES_AT_A_TIME * page) };
             let chunk = at..end;
             at = end;

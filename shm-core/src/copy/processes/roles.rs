@@ -1,6 +1,7 @@
 //! What the ranks of these tests do. Every role ends by a panic or well.
 #![allow(unsafe_code)] // reads and writes what peers have described
 
+mod closed;
 mod forked;
 mod methods;
 mod perished;
@@ -59,8 +60,11 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         forked::mortal_children();
     }
     let job = Rc::new(Job::together(&mut exchange, settings).unwrap());
-    let mut rank = Rank { job: Rc::clone(&job), exchange };
+    let mut rank = Rank { job, exchange };
     match role {
+        // These end the job themselves.
+        "files-closed" => return rank.files_closed(),
+        "without-file" => return rank.without_file(),
         "allocated" => rank.allocated(),
         "ordinary" => rank.ordinary(),
         "unmapped" => rank.unmapped(),
@@ -76,7 +80,6 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "register-churn" => rank.register_churn(),
         "refused" => rank.refused(),
         "limited" => rank.limited(),
-        "files-closed" => rank.files_closed(),
         "forked" => rank.forked(),
         "freed-early" => rank.freed_early(),
         "no-room" => rank.no_room(),
@@ -100,7 +103,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         _ => panic!("no such role: {role}"),
     }
     rank.meet();
-    job.finalize();
+    rank.job.finalize();
 }
 
 /// Pages of a mapping of a role's own; unmapped when it goes.

@@ -1,3 +1,5 @@
+use std::os::unix::fs::MetadataExt;
+
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 
 use super::*;

@@ -2,11 +2,11 @@
 #![allow(unsafe_code)] // forks
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
+use super::closed::{descriptor_of, lose};
 use super::{Pages, Rank, fill, pattern, shared_mappings};
 use crate::copy::Access;
 use crate::memory::SharedVec;
@@ -323,21 +323,14 @@ impl Rank {
         fill(pages.slice());
         let (buffer, bytes) = (pages.at(100), 4 * page);
         self.register(buffer, bytes).unwrap();
-        let links = std::fs::read_dir("/proc/self/fd").unwrap().map(|link| link.unwrap().path());
-        let is_mirror = |link: &PathBuf| std::fs::read_link(link).unwrap().to_string_lossy().contains("han-registered");
-        let fd: i32 =
-            links.into_iter().find(is_mirror).unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
+        let fd = descriptor_of("han-registered");
         // SAFETY: the mirror's descriptor, which the mirror keeps.
         let kept = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().unwrap();
         let other = tempfile::tempfile().unwrap();
         other.set_len(1 << 20).unwrap();
         for other in [None, Some(other)] {
-            // SAFETY: as a program does that closes what it does not know; the mirror has it back below.
-            assert_eq!(unsafe { libc::close(fd) }, 0);
-            if let Some(other) = &other {
-                // SAFETY: no descriptor that anything else in this process uses.
-                assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), fd) }, fd);
-            }
+            // The mirror has it back below.
+            lose(fd, other.as_ref());
             // SAFETY: the child works on memory and leaves by `_exit`.
             let child = unsafe { libc::fork() };
             if child == 0 {

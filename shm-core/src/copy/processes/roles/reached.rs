@@ -144,15 +144,6 @@ impl Rank {
         }
     }
 
-    /// The program closes han's descriptors as well; they are closed once more at the end.
-    pub(super) fn files_closed(&mut self) {
-        let block = SharedVec::<u64>::zeroed(&self.job, 1 << 18).unwrap();
-        self.meet();
-        // SAFETY: it takes no pointers. What han needs its descriptors for is over.
-        assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) }, 0);
-        drop(block);
-    }
-
     /// Rank 0 frees and allocates; rank 1 maps every one of them.
     pub(super) fn churn(&mut self) {
         const ROUNDS: u64 = 10_000;
