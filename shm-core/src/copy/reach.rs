@@ -5,7 +5,6 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,7 +14,7 @@ use crate::segment::Place;
 use crate::segment::layout::RegionTable;
 use crate::sync::Ordering;
 use crate::sys::fork;
-use crate::sys::map::spare_descriptor;
+use crate::sys::map::Spare;
 use crate::sys::pidfd::Lives;
 use crate::sys::remote::{Way, obstacle_here};
 
@@ -61,7 +60,7 @@ pub(crate) struct Reach {
     last: Cell<Extent>,
     peers: Vec<RefCell<Peer>>,
     /// Kept for mappings, if a program takes all descriptors that it may have.
-    spare: Cell<Option<File>>,
+    spare: Cell<Option<Spare>>,
     /// Why a peer's region could not be mapped, where `cma` took its place.
     fallback: RefCell<Option<String>>,
     /// What others than this process work on where it is, in operations under way.
@@ -116,7 +115,7 @@ impl Reach {
             registered: RefCell::default(),
             last: Cell::new(Extent::NOWHERE),
             peers: peers.collect(),
-            spare: Cell::new(if has_heap { spare_descriptor() } else { None }),
+            spare: Cell::new(if has_heap { Spare::take() } else { None }),
             fallback: RefCell::default(),
             lent: Rc::default(),
         }
@@ -252,7 +251,7 @@ impl Reach {
     /// lost if another thread takes it meanwhile.
     #[cold]
     fn map_by_spare(&self, rank: usize, what: &Described, error: Error) -> Result<*mut u8> {
-        if let Some(another) = spare_descriptor() {
+        if let Some(another) = Spare::take() {
             // There are descriptors: that was not the reason.
             self.spare.set(Some(another));
             return Err(error);
@@ -260,7 +259,7 @@ impl Reach {
         let Some(spare) = self.spare.take() else { return Err(error) };
         drop(spare);
         let mapped = self.peers[rank].borrow_mut().map(what);
-        self.spare.set(spare_descriptor());
+        self.spare.set(Spare::take());
         mapped
     }
 

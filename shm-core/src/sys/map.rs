@@ -16,24 +16,35 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{geteuid, gettid};
 
+use super::held::Held;
 use crate::error::{Error, Result};
 
 /// Where named objects stand when anonymous ones cannot be shared.
 pub const DEV_SHM: &str = "/dev/shm";
 
 /// A descriptor to give up when a mapping needs one and the program has taken all others.
-#[must_use]
-pub fn spare_descriptor() -> Option<File> {
-    File::open("/dev/null").ok()
+#[derive(Debug)]
+pub struct Spare {
+    _file: Held,
+}
+
+impl Spare {
+    /// `None` where all are taken.
+    #[must_use]
+    pub fn take() -> Option<Self> {
+        // A file of its own, lest one that the program has opened with its number is taken for it.
+        let file = memfd_create(c"han-spare", MFdFlags::MFD_CLOEXEC).ok()?;
+        Held::new(file.into()).ok().map(|file| Self { _file: file })
+    }
 }
 
 /// A mapping of a shared object. Never hands out references: other processes write here.
 #[derive(Debug)]
 pub struct SharedMap {
-    map: MmapRaw,
     /// Open as long as others may attach or look through it; the maker of a named object holds a lock on it, by which others
-    /// see that it lives.
-    file: Option<File>,
+    /// see that it lives. Goes before the mapping, as long as which no other file has its identity.
+    file: Option<Held>,
+    map: MmapRaw,
     /// The object's name, as long as it has one; removed with the mapping at the latest.
     name: Option<PathBuf>,
 }
@@ -87,7 +98,7 @@ impl SharedMap {
         })?;
         let mapped = MmapOptions::new().map_raw(&file);
         let map = mapped.map_err(|e| remove(Error::of_memory("mmap", bytes as u64, &e)))?;
-        Ok(Self { map, file: Some(file), name: Some(path.to_owned()) })
+        Ok(Self { map, file: Some(Held::new(file).map_err(remove)?), name: Some(path.to_owned()) })
     }
 
     /// Maps the object that another process holds open as `fd`, or a named one.
@@ -144,7 +155,7 @@ impl SharedMap {
 
     fn map(file: File, bytes: u64) -> Result<Self> {
         let map = MmapOptions::new().map_raw(&file).map_err(|e| Error::of_memory("mmap", bytes, &e))?;
-        Ok(Self { map, file: Some(file), name: None })
+        Ok(Self { map, file: Some(Held::new(file)?), name: None })
     }
 
     /// First byte; page-aligned.
@@ -169,7 +180,7 @@ impl SharedMap {
     /// The object's number among its like, and so its identity while it lives.
     #[must_use]
     pub fn inode(&self) -> Option<u64> {
-        self.file.as_ref().and_then(|file| file.metadata().ok()).map(|seen| seen.ino())
+        self.file.as_ref().map(Held::inode)
     }
 
     /// The descriptor, while it is open.
@@ -187,20 +198,20 @@ impl SharedMap {
     /// Gives the memory of a part of the object back at once, whoever maps it; it reads as zeros then.
     ///
     /// # Errors
-    /// The descriptor was closed, or this kernel cannot.
+    /// The descriptor was closed, by the program perhaps, or this kernel cannot.
     pub fn discard(&self, offset: usize, bytes: usize) -> Result<()> {
-        let file = self.file.as_ref().ok_or(Error::system("fallocate", Errno::EBADF))?;
+        let file = self.file.as_ref().filter(|file| file.is_open()).ok_or(Error::system("fallocate", Errno::EBADF))?;
         let (offset, bytes) = (i64::try_from(offset), i64::try_from(bytes));
         let (Ok(offset), Ok(bytes)) = (offset, bytes) else { return Err(Error::system("fallocate", Errno::EINVAL)) };
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        fallocate(file, flags, offset, bytes).map_err(|e| Error::system("fallocate(PUNCH_HOLE)", e))
+        fallocate(&**file, flags, offset, bytes).map_err(|e| Error::system("fallocate(PUNCH_HOLE)", e))
     }
 
     /// How a process of the same user reaches this object while this one holds it open and the calling thread lives: that
     /// thread's number also serves where the main thread has ended.
     #[must_use]
     pub fn path_for_peers(&self) -> PathBuf {
-        let fd = self.file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let fd = self.file.as_ref().map_or(-1, |file| file.as_raw_fd());
         PathBuf::from(format!("/proc/{}/fd/{fd}", gettid()))
     }
 

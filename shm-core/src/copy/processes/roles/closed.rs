@@ -55,15 +55,23 @@ pub(super) fn lose(fd: RawFd, other: Option<&File>) {
 }
 
 impl Rank {
-    /// The program closes the engine's descriptors as well.
+    /// Closes all of the engine's descriptors, opens files in their place, frees memory and ends.
     pub(super) fn files_closed(mut self) {
-        let block = SharedVec::<u64>::zeroed(&self.job, 1 << 18).unwrap();
+        // One has a region of its own, the others are in one together.
+        let alone = SharedVec::<u64>::zeroed(&self.job, 9 << 17).unwrap();
+        let others = [10, 4 << 17].map(|count| SharedVec::<u64>::zeroed(&self.job, count).unwrap());
         self.meet();
         // SAFETY: it takes no pointers. What han needs its descriptors for is over.
         assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) }, 0);
-        drop(block);
+        let files: Vec<File> = (0..20).map(|_| file()).collect();
+        let [small, large] = others;
+        drop(large);
+        drop((small, alone));
+        assert!(files.iter().all(is_untouched), "what is freed is no part of a file of the program's");
         self.meet();
         self.job.finalize();
+        drop(self);
+        assert!(files.iter().all(is_untouched), "they are open");
     }
 
     /// The program closes the file of registered memory, or has one of its own in its place: all contents stay.
