@@ -59,6 +59,11 @@ fn vectors_that_peers_kernels_write_to_are_not_moved() {
 }
 
 #[test]
+fn buffers_go_as_a_whole_unless_a_lent_vector_lies_beside_them() {
+    ranks(1, "lent", "");
+}
+
+#[test]
 fn buffers_that_share_a_page_are_registered_side_by_side() {
     ranks(2, "side-by-side", "");
 }

@@ -386,7 +386,7 @@ impl Reach {
             let why = "this process is a forked child of the rank that registered it".to_owned();
             return Err(Error::InvalidArgument(why));
         }
-        let leaving = self.registered.borrow().leaving(buffer, self.lent.borrow().is_empty(), untold)?;
+        let leaving = self.registered.borrow().leaving(buffer, |pages| self.is_lent(pages), untold)?;
         if let Some(region) = leaving.region.and_then(|region| self.regions.borrow_mut().remove(region)) {
             self.bury(region);
         }

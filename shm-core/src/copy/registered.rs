@@ -6,8 +6,10 @@
 
 use std::ops::Range;
 
+use nix::errno::Errno;
+
 use crate::error::{Error, Result};
-use crate::sys::fork::Still;
+use crate::sys::fork::{self, Still};
 use crate::sys::pages::{self, Mirror, Stuck};
 
 /// One registered buffer.
@@ -170,13 +172,12 @@ impl Registered {
             let retained = std::mem::take(&mut self.retained);
             self.list.push(Registration { buffer, bytes, neighbours, pages: pages.clone(), region: Some(region) });
             self.retained = retained.iter().flat_map(|range| uncovered(range, [&pages].into_iter())).collect();
-            if self.protect(&still) {
+            if self.protect(&still) || self.protect_what_is_there(&still) {
                 return Ok(());
             }
             self.list.pop();
             self.retained = retained;
-            let reason = "too many ranges for the handlers of fork".to_owned();
-            outcome = Err(Error::System { api: "pthread_atfork", reason });
+            outcome = Err(not_protected(bytes));
         }
         // SAFETY: taken in above, not used since. What stays is kept track of; the first error says why.
         let _ = unsafe { self.release(&taken) };
@@ -202,11 +203,16 @@ impl Registered {
     }
 
     /// Finds out what is to be given back of the buffer that begins at `buffer`, as far as other buffers do not lie on its
-    /// pages. `still`: no peer's kernel copies other data of this process, which may lie on the first and the last page.
+    /// pages. `is_lent`: others than this process may be working on other data, on the first or the last page.
     ///
     /// # Errors
     /// It is not registered, or the system does not tell ([`Untold::Refused`]).
-    pub(super) fn leaving(&self, buffer: usize, still: bool, untold: Untold) -> Result<Leaving> {
+    pub(super) fn leaving(
+        &self,
+        buffer: usize,
+        is_lent: impl Fn(&Range<usize>) -> bool,
+        untold: Untold,
+    ) -> Result<Leaving> {
         let index = self.list.iter().position(|known| known.buffer == buffer);
         let unknown = || Error::InvalidArgument(format!("no registered buffer begins at {buffer:#x}"));
         let index = index.ok_or_else(unknown)?;
@@ -214,11 +220,10 @@ impl Registered {
         let mut leaving =
             Leaving { index, region: known.region, there: Vec::new(), gone: Vec::new(), stay: Vec::new() };
         let Some(mirror) = self.mirror.as_ref().filter(|_| known.region.is_some()) else { return Ok(leaving) };
-        let edges = edges(buffer, known.bytes, &known.pages);
-        let may_move = still && threads_beside(&edges, known.neighbours).is_ok_and(|threads| threads == 1);
-        if !may_move {
-            leaving.stay = edges;
-        }
+        let mut edges = edges(buffer, known.bytes, &known.pages);
+        let may_move = threads_beside(&edges, known.neighbours).is_ok_and(|threads| threads == 1);
+        edges.retain(|page| !may_move || is_lent(page));
+        leaving.stay = edges;
         let others = shared(self.list[..index].iter().chain(&self.list[index + 1..]));
         for range in uncovered(&known.pages, others.chain(&self.retained).chain(&leaving.stay)) {
             match mirror.lacks(&range) {
@@ -273,7 +278,7 @@ impl Registered {
     /// Nobody accesses the pages meanwhile.
     pub(super) unsafe fn give_all_back(&mut self) {
         while let Some(buffer) = self.list.last().map(|last| last.buffer)
-            && let Ok(leaving) = self.leaving(buffer, true, Untold::Kept)
+            && let Ok(leaving) = self.leaving(buffer, |_| false, Untold::Kept)
         {
             // SAFETY: the caller's promise. What was freed before is no memory of ours to give back.
             let _ = unsafe { self.give_back(leaving) };
@@ -289,6 +294,25 @@ impl Registered {
         let ranges: Vec<Range<usize>> = shared(&self.list).chain(&self.retained).cloned().collect();
         self.mirror.as_ref().is_none_or(|mirror| still.protect(mirror.fd(), mirror.inode(), &ranges))
     }
+
+    /// The same, with room for more where retained pages were freed since.
+    fn protect_what_is_there(&mut self, still: &Still) -> bool {
+        let Some(mirror) = &self.mirror else { return true };
+        // What the system does not tell of may be there.
+        let rest = |range: &Range<usize>| uncovered(range, mirror.lacks(range).unwrap_or_default().iter());
+        self.retained = self.retained.iter().flat_map(rest).collect();
+        self.protect(still)
+    }
+}
+
+/// Why forked children would not have pages of their own, so that `bytes` are not shared.
+fn not_protected(bytes: usize) -> Error {
+    if fork::ready() {
+        let reason = format!("a process shares at most {} ranges of pages", fork::MOST);
+        return Error::NoMemory { bytes, reason };
+    }
+    // The only reason that it has.
+    Error::system("pthread_atfork", Errno::ENOMEM)
 }
 
 /// The pages of those that peers map.

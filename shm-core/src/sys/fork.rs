@@ -35,7 +35,7 @@ use super::pages::{copy_page, page_back, page_bytes};
 use super::{affinity, futex, maps};
 
 /// Ranges of one process at one time.
-const MOST: usize = 1024;
+pub const MOST: usize = 1024;
 /// How long a parent waits for its child's copies: longer than a busy machine keeps a child from running, as until
 /// then both have the same pages. Its thread handles no signal meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);

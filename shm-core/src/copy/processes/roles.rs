@@ -77,6 +77,7 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "registered-under-way" => rank.registered_under_way(),
         "side-by-side" => rank.side_by_side(),
         "beside-the-engine" => rank.beside_the_engine(),
+        "lent" => rank.lent(),
         "register-churn" => rank.register_churn(),
         "refused" => rank.refused(),
         "limited" => rank.limited(),

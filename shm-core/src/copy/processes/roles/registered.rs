@@ -8,7 +8,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal};
 use reduce_kernels::{Call, Datatype, Operator};
 
-use super::{Pages, Rank, descriptors, fill, mappings, pattern};
+use super::{Pages, Rank, descriptors, fill, mappings, pattern, shared_mappings};
 use crate::coll::Progress;
 use crate::coll::sm::Operation;
 use crate::copy::Access;
@@ -228,6 +228,34 @@ impl Rank {
             self.unregister(pages.start).unwrap();
             self.unregister(pages.at(11 * page + 7)).unwrap();
         }
+    }
+
+    /// Buffers go while vectors are lent: one elsewhere, or ones on their first and last pages, which stay until they are freed.
+    pub(super) fn lent(&mut self) {
+        let page = page_bytes();
+        let (elsewhere, pages) = (Pages::new(1), Pages::new(1400));
+        let (before, lent) = (shared_mappings(), self.job.reach().lend([elsewhere.start.cast_const(); 2], page));
+        for index in 0..700 {
+            let buffer = pages.at(2 * index * page + 100);
+            self.register(buffer, page).unwrap();
+            self.unregister(buffer).unwrap();
+        }
+        assert_eq!(shared_mappings(), before);
+        drop(lent);
+        let mut buffers: Vec<Pages> = (0..700).map(|_| Pages::new(3)).collect();
+        for pages in &mut buffers {
+            fill(pages.slice());
+            let (buffer, bytes) = (pages.at(100), pages.bytes - 200);
+            self.register(buffer, bytes).unwrap();
+            let beside = [pages.start.cast_const(), pages.at(pages.bytes - 100)];
+            let lent = self.job.reach().lend(beside, 100);
+            self.unregister(buffer).unwrap();
+            assert_eq!(shared_mappings(), before + 2);
+            assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
+            drop(lent);
+            pages.renew();
+        }
+        assert_eq!(shared_mappings(), before);
     }
 
     /// The safe way, which does not trust other threads; the harness has one.
