@@ -297,7 +297,7 @@ impl Mirror {
         // This value may lie on the first or the last page: nothing below reads it while they are moved.
         let (fd, page) = (self.file.as_raw_fd(), page_bytes());
         let (first, last) = (range.start, range.end - page);
-        let mut at = first;
+        let (mut at, mut hole) = (first, first);
         while at < range.end {
             // The first page and the last one alone, what is between in larger pieces as long as there is a file to read.
             let alone = at == first || at == last || !self.is_open();
@@ -309,7 +309,7 @@ impl Mirror {
                 unsafe { page_back(&chunk) }
             } else {
                 // SAFETY: pages of the file, which nobody accesses and this process can do without (the same).
-                unsafe { pages_back(fd, &chunk) }
+                unsafe { pages_back(fd, &chunk, &mut hole) }
             };
             if let Err(errno) = moved {
                 return Err(Stuck { pages: chunk.start..range.end, error: Error::system("mmap", errno) });
@@ -365,16 +365,17 @@ pub(super) unsafe fn copy_page(from: usize, to: usize, bytes: usize) {
     }
 }
 
-/// Gives pages back, as far as the file has something of them; the rest is zero there and here.
+/// Gives pages back, as far as the file has something of them; the rest is zero there and here. `hole` keeps where the
+/// data ends that was found last, from one piece of a buffer to the next: the kernel looks at every page before it.
 ///
 /// # Safety
 /// The pages are the caller's to replace, nobody else accesses them meanwhile, and nothing that this process
 /// needs in order to run lies on them.
-unsafe fn pages_back(fd: i32, pages: &Range<usize>) -> std::result::Result<(), Errno> {
+unsafe fn pages_back(fd: i32, pages: &Range<usize>, hole: &mut usize) -> std::result::Result<(), Errno> {
     // SAFETY: the caller's promise; the contents are in the file.
     unsafe { map_anonymous(pages) }?;
     // SAFETY: just mapped for writing.
-    let read = unsafe { read_back(fd, pages) };
+    let read = unsafe { read_back(fd, pages, hole) };
     if read.is_err() {
         // SAFETY: as they were before.
         unsafe { map_file(fd, pages) }?;
@@ -384,11 +385,11 @@ unsafe fn pages_back(fd: i32, pages: &Range<usize>) -> std::result::Result<(), E
 
 /// # Safety
 /// The pages may be written, and nobody else accesses them meanwhile.
-unsafe fn read_back(fd: i32, pages: &Range<usize>) -> std::result::Result<(), Errno> {
+unsafe fn read_back(fd: i32, pages: &Range<usize>, hole: &mut usize) -> std::result::Result<(), Errno> {
     let seek = |from: usize, whence: i32| {
         // SAFETY: lseek reads no memory of this process; the file's position means nothing to anybody.
         let found = unsafe { libc::lseek(fd, from as libc::off_t, whence) };
-        Errno::result(found).map(|found| usize::try_from(found).unwrap_or(usize::MAX).min(pages.end))
+        Errno::result(found).map(|found| usize::try_from(found).unwrap_or(usize::MAX))
     };
     let mut at = pages.start;
     while at < pages.end {
@@ -396,10 +397,13 @@ unsafe fn read_back(fd: i32, pages: &Range<usize>) -> std::result::Result<(), Er
             Err(Errno::ENXIO) => return Ok(()),
             data => data?,
         };
-        let hole = seek(at, libc::SEEK_HOLE)?;
-        while at < hole {
+        if *hole <= at && at < pages.end {
+            *hole = seek(at, libc::SEEK_HOLE)?;
+        }
+        let end = pages.end.min(*hole);
+        while at < end {
             // SAFETY: part of the pages, which may be written.
-            let read = unsafe { libc::pread(fd, pointer(at).cast(), hole - at, at as libc::off_t) };
+            let read = unsafe { libc::pread(fd, pointer(at).cast(), end - at, at as libc::off_t) };
             at += usize::try_from(Errno::result(read)?).unwrap_or(0);
         }
     }
