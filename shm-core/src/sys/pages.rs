@@ -299,9 +299,10 @@ impl Mirror {
         let (first, last) = (range.start, range.end - page);
         let (mut at, mut hole) = (first, first);
         while at < range.end {
-            // The first page and the last one alone, what is between in larger pieces as long as there is a file to read.
+            // The first page and the last one alone, what is between in larger pieces as long as there is a file to read. They
+            // end where a huge page may begin.
             let alone = at == first || at == last || !self.is_open();
-            let end = if alone { at + page } else { last.min(at + PAGES_AT_A_TIME * page) };
+            let end = if alone { at + page } else { last.min((at + 1).next_multiple_of(PAGES_AT_A_TIME * page)) };
             let chunk = at..end;
             at = end;
             let moved = if alone {
@@ -401,6 +402,11 @@ unsafe fn read_back(fd: i32, pages: &Range<usize>, hole: &mut usize) -> std::res
             *hole = seek(at, libc::SEEK_HOLE)?;
         }
         let end = pages.end.min(*hole);
+        if end - at == PAGES_AT_A_TIME * page_bytes() {
+            // Not where pages were never touched: they would take memory.
+            // SAFETY: advice on the pages, of which all are written now; where it is refused there are small ones.
+            unsafe { libc::madvise(pointer(at).cast(), end - at, libc::MADV_HUGEPAGE) };
+        }
         while at < end {
             // SAFETY: part of the pages, which may be written.
             let read = unsafe { libc::pread(fd, pointer(at).cast(), end - at, at as libc::off_t) };
