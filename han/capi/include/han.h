@@ -368,7 +368,10 @@ int han_request_free(han_request_t *request);
  */
 int han_malloc(size_t bytes, void **pointer);
 
-/* Frees memory of han_malloc that no operation uses; NULL is allowed. */
+/*
+ * Frees memory of han_malloc that no operation uses; NULL is allowed. Up to 32 MiB are kept for the next han_malloc, which is
+ * quick then.
+ */
 int han_free(void *pointer);
 
 /* han_register and han_unregister exist. */

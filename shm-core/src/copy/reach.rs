@@ -21,7 +21,7 @@ use crate::sys::remote::{Way, obstacle_here};
 use super::described::Described;
 use super::method::{Method, Methods};
 use super::peers::{Peer, place_of};
-use super::regions::{Extent, Region, Regions, rounded};
+use super::regions::{Extent, KEPT_BYTES, Region, Regions, rounded};
 use super::registered::{Neighbours, Registered, Untold, pages_around, refused};
 use super::remote::{RemoteBuffer, nothing_there};
 
@@ -288,7 +288,11 @@ impl Reach {
         if !self.has_heap || !self.is_own() {
             return private(bytes);
         }
-        let Some(block) = self.regions.borrow_mut().take(bytes)? else { return private(bytes) };
+        let mut taken = self.regions.borrow_mut().take(bytes);
+        if !matches!(taken, Ok(Some(_))) && self.bury_surplus(0) {
+            taken = self.regions.borrow_mut().take(bytes);
+        }
+        let Some(block) = taken? else { return private(bytes) };
         if block.is_new {
             self.announce(block.region);
         }
@@ -309,12 +313,19 @@ impl Reach {
             Home::Private(layout) => unsafe { dealloc(pointer, layout) },
             // A forked child has copies of its parent's books, which are not its own to change.
             Home::Region(number) if self.is_own() => {
-                if let Some(region) = self.regions.borrow_mut().give(pointer, bytes, number) {
-                    self.bury(region);
-                }
+                self.regions.borrow_mut().give(pointer, bytes, number);
+                self.bury_surplus(KEPT_BYTES);
             }
             Home::Region(_) => {}
         }
+    }
+
+    /// Gives up regions of the heap in which nothing is left, but for `most` bytes of them; false if there are none.
+    fn bury_surplus(&self, most: usize) -> bool {
+        let surplus = self.regions.borrow_mut().surplus(most);
+        let any = !surplus.is_empty();
+        surplus.into_iter().for_each(|region| self.bury(region));
+        any
     }
 
     /// Gives up a region: peers unmap it when they next look, its pages go at once.

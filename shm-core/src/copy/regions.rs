@@ -3,7 +3,8 @@
 //! A region is a memfd that stays open as long as it lives. Regions of the heap are made when they are
 //! needed, at least as large as all before them together, so that there are few (each takes a descriptor);
 //! what would fill half of one has a region of its own. Pages are taken by who touches them first, and
-//! go back to the system with their region, or at once where a large block is freed.
+//! go back to the system with their region, or at once where a large block is freed beside others. A region in which nothing is
+//! left is kept for the next blocks, unless there are too many of them: making one takes longer than a collective on it.
 
 use std::ops::Range;
 
@@ -17,6 +18,8 @@ use super::ranges::Ranges;
 
 /// The first region of the heap.
 const FIRST_BYTES: usize = 2 << 20;
+/// Bytes that the regions in which nothing is left may have together.
+pub(super) const KEPT_BYTES: usize = 32 << 20;
 /// Freed blocks of this size give their pages back before their region is empty.
 const DISCARDED_BYTES: usize = 2 << 20;
 /// Blocks begin at multiples of this at least: two lines, as the processor fetches them.
@@ -133,7 +136,10 @@ impl Regions {
             let pointer = heap.map.base().wrapping_add(taken.offset);
             Some(Block { pointer, region: region.extent.number, used_bytes: taken.used_bytes, is_new: false })
         };
-        if let Some(block) = self.regions.iter_mut().find_map(fits) {
+        // Those in use first, then the smallest one, so that large ones are left for large blocks.
+        let mut heap: Vec<&mut Region> = self.regions.iter_mut().filter(|region| region.heap.is_some()).collect();
+        heap.sort_by_key(|region| if region.is_free() { region.extent.bytes } else { 0 });
+        if let Some(block) = heap.into_iter().find_map(fits) {
             self.live_bytes += bytes;
             return Ok(Some(block));
         }
@@ -165,22 +171,31 @@ impl Regions {
         Ok(Some(Block { pointer, region, used_bytes: 0, is_new: true }))
     }
 
-    /// Gives back a block of the heap; its region, if nothing is left in it.
-    pub(super) fn give(&mut self, pointer: *mut u8, bytes: usize, number: u64) -> Option<Region> {
-        let (bytes, _) = rounded(bytes)?;
-        let index = self.regions.iter().position(|region| region.extent.number == number)?;
+    /// Gives back a block of the heap.
+    pub(super) fn give(&mut self, pointer: *mut u8, bytes: usize, number: u64) {
+        let Some((bytes, _)) = rounded(bytes) else { return };
+        let Some(region) = self.regions.iter_mut().find(|region| region.extent.number == number) else { return };
+        let Some(heap) = &mut region.heap else { return };
         self.live_bytes -= bytes;
-        let spare = self.regions.iter().any(Region::is_free);
-        let region = &mut self.regions[index];
-        let heap = region.heap.as_mut()?;
         let offset = pointer.addr() - region.extent.start;
         heap.ranges.give(offset, bytes);
         if bytes >= DISCARDED_BYTES && !heap.ranges.is_free() {
             // Where the system cannot, the pages stay until the region is empty.
             let _ = heap.map.discard(offset, bytes);
         }
-        let goes = region.is_free() && (spare || region.extent.bytes > FIRST_BYTES);
-        goes.then(|| self.regions.remove(index))
+    }
+
+    /// Takes out regions in which nothing is left, until the others of them have `most` bytes together at most.
+    pub(super) fn surplus(&mut self, most: usize) -> Vec<Region> {
+        let mut surplus = Vec::new();
+        loop {
+            let free = || self.regions.iter().enumerate().filter(|(_, region)| region.is_free());
+            let bytes: usize = free().map(|(_, region)| region.extent.bytes).sum();
+            // First what is too large alone, then the oldest.
+            let next = free().min_by_key(|(_, region)| (region.extent.bytes <= most, region.extent.number));
+            let Some((index, _)) = next.filter(|_| bytes > most) else { return surplus };
+            surplus.push(self.regions.remove(index));
+        }
     }
 
     /// Takes in registered memory; its number. The rest of its pages belongs to other buffers, which may stay when
@@ -283,9 +298,46 @@ mod tests {
         assert!(regions.size().0 < 40, "{:?}", regions.size());
         for (block, bytes) in blocks {
             regions.give(block.pointer, bytes, block.region);
+            regions.surplus(KEPT_BYTES);
         }
-        assert!(regions.size().0 <= 1 && regions.size().1 <= FIRST_BYTES, "{:?}", regions.size());
+        assert!(regions.size().1 <= KEPT_BYTES, "{:?}", regions.size());
         assert_eq!(regions.live_bytes, 0);
+        regions.surplus(0);
+        assert_eq!(regions.size(), (0, 0));
+    }
+
+    #[test]
+    fn regions_are_kept_for_the_next_blocks() {
+        let mut regions = Regions::default();
+        let mut numbers = Vec::new();
+        let mut turn = |bytes: usize, kept: usize| {
+            let block = regions.take(bytes).unwrap().unwrap();
+            assert_eq!(block.is_new, !numbers.contains(&block.region));
+            numbers.push(block.region);
+            regions.give(block.pointer, bytes, block.region);
+            regions.surplus(KEPT_BYTES);
+            assert_eq!(regions.size().1, kept << 20, "{bytes}");
+            block.is_new
+        };
+        assert!(turn(12 << 20, 12) && turn(16 << 20, 28));
+        assert!(!turn(12 << 20, 28) && !turn(16 << 20, 28));
+        assert!(turn(100 << 20, 28), "too large to be kept");
+        assert!(!turn(100, 28), "in the smallest");
+        assert!(turn(20 << 20, 20), "the others are older");
+        assert!(!turn(20 << 20, 20));
+    }
+
+    #[test]
+    fn a_small_block_leaves_large_regions_whole() {
+        let mut regions = Regions::default();
+        let blocks = [8 << 20, 4 << 20].map(|bytes| (regions.take(bytes).unwrap().unwrap(), bytes));
+        for (block, bytes) in blocks {
+            regions.give(block.pointer, bytes, block.region);
+        }
+        let first = regions.take(100).unwrap().unwrap();
+        assert_eq!(first.region, blocks[1].0.region, "the smaller one");
+        assert_eq!(regions.take(100).unwrap().unwrap().region, first.region, "in use already");
+        assert_eq!(regions.take(8 << 20).unwrap().unwrap().region, blocks[0].0.region);
     }
 
     #[test]
@@ -295,7 +347,8 @@ mod tests {
         for _ in 0..1000 {
             let block = regions.take(4 << 20).unwrap().unwrap();
             assert!(block.is_new && numbers.insert(block.region));
-            assert!(regions.give(block.pointer, 4 << 20, block.region).is_some());
+            regions.give(block.pointer, 4 << 20, block.region);
+            assert_eq!(regions.surplus(0).len(), 1);
         }
     }
 

@@ -53,18 +53,25 @@ fn without_a_place_for_a_region_memory_is_ordinary() {
     let segment = Segment::together(&mut Alone, &shape, &[Backing::Heap]).unwrap();
     let lives = Rc::new(Lives::new(vec![None]));
     let reach = Reach::new(0, &[std::process::id()], lives, &[segment.place(0)], Methods::new(None, None), true);
-    for (full, bytes) in [(false, 100_000), (true, 8 << 20)] {
-        reach.regions.borrow_mut().fill(full);
+    let take = |bytes: usize, is_shared: bool| {
         let (pointer, home) = reach.take(bytes, true).unwrap();
-        assert_eq!(matches!(home, Home::Private(_)), full);
-        assert_eq!(reach.describe(pointer, bytes).is_shared(), !full);
+        assert_eq!(matches!(home, Home::Region(_)), is_shared);
+        assert_eq!(reach.describe(pointer, bytes).is_shared(), is_shared);
         // SAFETY: the block is this long, and nobody else has it.
         let block = unsafe { std::slice::from_raw_parts_mut(pointer, bytes) };
         assert!(block.iter().all(|&byte| byte == 0));
         block.fill(1);
-        // SAFETY: taken above, and not used any more.
-        unsafe { reach.give(pointer, bytes, home) };
-    }
+        (pointer, bytes, home)
+    };
+    // SAFETY: taken above, and not used any more.
+    let give = |(pointer, bytes, home)| unsafe { reach.give(pointer, bytes, home) };
+    reach.regions.borrow_mut().fill(false);
+    let first = take(100_000, true);
+    reach.regions.borrow_mut().fill(true);
+    give(take(8 << 20, false));
+    give(first);
+    // The first one's place, where nothing is left.
+    give(take(8 << 20, true));
 }
 
 /// A peer has ended, and its process id is another process's by now: this one's.

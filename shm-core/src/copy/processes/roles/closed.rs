@@ -57,8 +57,8 @@ pub(super) fn lose(fd: RawFd, other: Option<&File>) {
 impl Rank {
     /// Closes all of the engine's descriptors, opens files in their place, frees memory and ends.
     pub(super) fn files_closed(mut self) {
-        // One has a region of its own, the others are in one together.
-        let alone = SharedVec::<u64>::zeroed(&self.job, 9 << 17).unwrap();
+        // One has a region of its own, too large to be kept, the others are in one together.
+        let alone = SharedVec::<u64>::zeroed(&self.job, 5 << 20).unwrap();
         let others = [10, 4 << 17].map(|count| SharedVec::<u64>::zeroed(&self.job, count).unwrap());
         self.meet();
         // SAFETY: it takes no pointers. What han needs its descriptors for is over.

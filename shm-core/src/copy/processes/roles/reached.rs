@@ -190,7 +190,8 @@ impl Rank {
 
     /// Rank 1 keeps a mapping of what rank 0 gives back.
     pub(super) fn given_back(&mut self) {
-        const COUNT: usize = 1 << 20;
+        // More than is kept.
+        const COUNT: usize = 5 << 20;
         let own = self.number();
         let mut large = SharedVec::<u64>::zeroed(&self.job, COUNT).unwrap();
         large.fill(7);
