@@ -1,20 +1,64 @@
 //! Which cores this process may use, and how many of them it may keep busy.
+#![allow(unsafe_code)] // the C library's masks end at 1024 cores, and the kernel's are as long as the machine could have cores
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_yield};
-use nix::unistd::Pid;
+use nix::errno::Errno;
+use nix::sched::sched_yield;
 
 use crate::error::{Error, Result};
 
-/// The cores in this process's affinity mask, ascending.
+/// Cores in a word of a mask.
+const CORES: usize = usize::BITS as usize;
+/// Words of the first mask that the kernel is asked to fill, and of the last.
+const FIRST_WORDS: usize = 16;
+const MOST_WORDS: usize = 8192;
+
+/// The cores in this thread's affinity mask, ascending.
 ///
 /// # Errors
-/// The kernel's mask is wider than the library's (more than 1024 cores).
+/// The kernel does not tell.
 pub fn allowed_cores() -> Result<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(0)).map_err(|e| Error::system("sched_getaffinity", e))?;
-    Ok((0..CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).collect())
+    let mask = own_mask(FIRST_WORDS).map_err(|errno| Error::system("sched_getaffinity", errno))?;
+    Ok(cores_in(&mask))
+}
+
+/// Lets this thread run on these cores alone.
+///
+/// # Errors
+/// None of them exists, or may be used.
+pub fn run_on(cores: &[usize]) -> Result<()> {
+    let mask = mask_of(cores);
+    // SAFETY: the kernel reads the mask, which has as many bytes.
+    let set = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&*mask), mask.as_ptr()) };
+    Errno::result(set).map(drop).map_err(|errno| Error::system("sched_setaffinity", errno))
+}
+
+/// This thread's mask. It is asked for with `words` first, and with more where the kernel's is longer.
+fn own_mask(mut words: usize) -> nix::Result<Vec<usize>> {
+    loop {
+        let mut mask = vec![0; words];
+        // SAFETY: the kernel writes as many bytes at most, which the mask has.
+        let told = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&*mask), mask.as_mut_ptr()) };
+        match Errno::result(told) {
+            Ok(_) => return Ok(mask),
+            Err(Errno::EINVAL) if words < MOST_WORDS => words = (2 * words).max(1),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn cores_in(mask: &[usize]) -> Vec<usize> {
+    (0..CORES * mask.len()).filter(|core| mask[core / CORES] & 1 << (core % CORES) != 0).collect()
+}
+
+fn mask_of(cores: &[usize]) -> Vec<usize> {
+    let mut mask = vec![0; cores.iter().max().map_or(0, |last| last / CORES + 1)];
+    for core in cores {
+        mask[core / CORES] |= 1 << (core % CORES);
+    }
+    mask
 }
 
 /// Cores' worth of time that the control groups of this process allow, if they limit it.
@@ -96,7 +140,19 @@ mod tests {
     }
 
     #[test]
-    fn this_process_may_run_somewhere() {
-        assert!(!allowed_cores().unwrap_or_default().is_empty());
+    fn masks_are_as_long_as_the_kernels() {
+        let cores = allowed_cores().unwrap_or_default();
+        assert!(!cores.is_empty());
+        // No kernel's mask is as short.
+        assert_eq!(own_mask(0).map(|mask| cores_in(&mask)), Ok(cores.clone()));
+        run_on(&cores).expect("these are its own");
+        run_on(&[]).expect_err("it has to run somewhere");
+    }
+
+    #[test]
+    fn masks_name_thousands_of_cores() {
+        let cores = [0, 63, 64, 1023, 1024, 4095];
+        let mask = mask_of(&cores);
+        assert_eq!((mask.len() * CORES, cores_in(&mask).as_slice()), (4096, &cores[..]));
     }
 }

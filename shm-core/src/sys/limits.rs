@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use reduce_kernels::{Datatype, Operator, kernel};
 
 use super::map::SharedMap;
@@ -214,10 +212,7 @@ fn await_turn(word: &AtomicU32, turn: u32, wait: Wait) -> Result<()> {
 /// # Errors
 /// The core does not exist or this process may not use it.
 pub fn pin(core: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(core)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-        .map_err(|errno| Error::system("sched_setaffinity", errno))
+    affinity::run_on(&[core])
 }
 
 /// Elements that begin at a page, as buffers of careful programs do.

@@ -4,8 +4,7 @@ use std::fmt;
 use std::io;
 
 use clap::ValueEnum;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
+use shm_core::sys::affinity::{allowed_cores, run_on};
 use shm_core::topo::binding_order;
 
 /// Whether ranks are bound.
@@ -52,28 +51,25 @@ pub(super) fn places(blocks: &[usize]) -> Vec<Place> {
 ///
 /// Binding before the fork means that a rank never sees another mask than its own.
 pub(super) struct Binder {
-    usable: CpuSet,
+    usable: Vec<usize>,
     cpus: Vec<usize>,
 }
 
 impl Binder {
     /// Takes the processors that this process may use.
     pub(super) fn new() -> io::Result<Self> {
-        let usable = sched_getaffinity(Pid::from_raw(0))?;
-        let cpus = (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false)).collect();
-        Ok(Self { usable, cpus: binding_order(cpus) })
+        let usable = allowed_cores().map_err(io::Error::other)?;
+        Ok(Self { cpus: binding_order(usable.clone()), usable })
     }
 
     /// Binds to the processor of `rank`, counted over the whole machine: virtual nodes share it.
     pub(super) fn bind(&self, rank: usize) -> io::Result<()> {
-        let mut one = CpuSet::new();
-        one.set(self.cpus[rank % self.cpus.len()])?;
-        Ok(sched_setaffinity(Pid::from_raw(0), &one)?)
+        run_on(&[self.cpus[rank % self.cpus.len()]]).map_err(io::Error::other)
     }
 
     /// Gives this thread all its processors back.
     pub(super) fn unbind(&self) -> io::Result<()> {
-        Ok(sched_setaffinity(Pid::from_raw(0), &self.usable)?)
+        run_on(&self.usable).map_err(io::Error::other)
     }
 }
 
