@@ -386,15 +386,18 @@ int han_free(void *pointer);
  * Rules: until it returns, no other thread writes to these pages (not even to other data on the first and
  * the last). han_unregister comes before the memory is freed, moved by realloc or mapped over. Memory that is pinned for a device
  * must not be registered. What madvise was told of the pages (MADV_WIPEONFORK, MADV_DONTFORK, MADV_DONTDUMP, MADV_MERGEABLE,
- * MADV_NOHUGEPAGE) is lost, also once they are private again; then what fills huge pages has them. Registered memory has them only
- * where the system gives them to all shared memory (/sys/kernel/mm/transparent_hugepage/shmem_enabled: always or within_size),
- * memory of han_malloc also where it says advise. After fork, the child has the memory as it was, and what it writes is its own; what
- * its parent writes later may show in the child. After a fork, memory that is private again stays in use until nothing
+ * MADV_NOHUGEPAGE) is lost, also once they are private again. After fork, the child has the memory as it was, and what it
+ * writes is its own; what its parent writes later may show in the child. After a fork, memory that is private again stays in use until nothing
  * is registered any more. A child of a bare clone() is not protected so. In a process of
  * several threads, fork works on locks of the C library's in the child; if one lies on the first or the last page
  * (that of a FILE, or of the arena from which a thread's malloc takes small blocks), the child ends by SIGSEGV
  * before fork returns in it, and its parent is unharmed. Programs that fork and have threads register buffers of
  * whole pages, or take han_malloc.
+ *
+ * Registered memory has huge pages only where the system gives them to all shared memory
+ * (/sys/kernel/mm/transparent_hugepage/shmem_enabled: always or within_size), memory of han_malloc also where it says advise;
+ * once it is private again it has them where it fills them. Both calls place pages that were touched before near the core of the
+ * thread that calls. A rank on several NUMA nodes registers before it touches the memory, or each part by a thread of its node.
  *
  * HAN_ERR_ARG with the reason, and nothing has changed: a stack, a mapping of a file, memory that is
  * read-only, shared, locked (mlock) or not mapped, memory of han_malloc (which needs it not), a buffer that is registered;
