@@ -10,7 +10,7 @@ use std::ptr;
 
 use han::{Call, Datatype, Op};
 
-use crate::abi::{Abi, Flavour, Word};
+use crate::abi::{Flavour, Word};
 use crate::datatype::Layout;
 use crate::operator::Applied;
 use crate::packed::{self, Packed};
@@ -369,9 +369,8 @@ impl Reduction {
     /// collective already, and so must this one be.
     #[cold]
     fn overlap(&self, process: &Process, Vectors { send, recv, .. }: Vectors, is_root: bool) -> Result<Input, Why> {
-        let Abi { flavour, checks_arguments, .. } = process.abi;
         // Open MPI takes allreduces of one element.
-        let is_found = checks_arguments && (flavour != Flavour::OpenMpi || is_root || self.count > 1);
+        let is_found = process.finds_aliases && (process.abi.flavour != Flavour::OpenMpi || is_root || self.count > 1);
         if is_found && ptr::eq(send, recv) { Err(Why::Arguments) } else { Ok(Input::Overlapping) }
     }
 

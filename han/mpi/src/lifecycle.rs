@@ -218,12 +218,14 @@ fn join(abi: Abi, world: &World, mut config: Config, rules: Rules, is_multiple: 
     let (several_nodes, own_cores) = (context.node_count() > 1, context.job().own_cores());
     let passed = rules.of(Group { ranks: world.size, several_nodes, own_cores }, &mpi);
     let requests = Requests::new(&abi)?;
+    let finds_aliases = abi.finds_aliases(requests.silent);
     Ok(Process {
         communicators: Communicators::new(world.comm, Ours::new(world.comm, communicator, passed))?,
         datatypes: Datatypes::new(&abi, requests.silent),
         requests,
         operators: Operators::new(&abi),
         errors: Errors::new(&abi),
+        finds_aliases,
         has_threads,
         report: rules.report.then(Report::default),
         rules,

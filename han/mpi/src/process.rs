@@ -36,6 +36,8 @@ pub(crate) struct Process {
     /// What the MPI library calls itself.
     pub(crate) mpi: String,
     pub(crate) errors: Errors,
+    /// The MPI reports a buffer that is input and result of a reduction.
+    pub(crate) finds_aliases: bool,
     /// On some rank, threads of the program's may call at the same time.
     pub(crate) has_threads: bool,
     pub(crate) progress: Progress,

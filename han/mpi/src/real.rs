@@ -100,6 +100,7 @@ functions! {
     reduce_local = c"PMPI_Reduce_local" (Input, Output, c_int, Word, Word);
     barrier = c"PMPI_Barrier" (Word);
     allgather = c"PMPI_Allgather" (Input, c_int, Word, Output, c_int, Word, Word);
+    exscan = c"PMPI_Exscan" (Input, Output, c_int, Word, Word, Word);
     ? abi_get_version = c"PMPI_Abi_get_version" (*mut c_int, *mut c_int);
     ? type_get_envelope_c = c"PMPI_Type_get_envelope_c" (Word, *mut i64, *mut i64, *mut i64, *mut i64, *mut c_int);
     ? type_get_contents_c = c"PMPI_Type_get_contents_c"

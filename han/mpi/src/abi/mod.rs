@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 
 use han::Operator;
 
-use crate::real::{Real, perhaps, variable};
+use crate::real::{Real, SUCCESS, perhaps, real, variable};
 
 /// A handle of any kind.
 pub(crate) type Word = usize;
@@ -94,8 +94,6 @@ pub(crate) struct Abi {
     pub(crate) operators: Vec<(Word, Operator)>,
     /// Predefined operators that no collective has, where handles do not say that they are predefined.
     pub(crate) no_operators: Vec<Word>,
-    /// Whether the library reports wrong arguments, which Open MPI's users may not want. MPI was initialised before.
-    pub(crate) checks_arguments: bool,
 }
 
 /// What an `MPI_Status` looks like.
@@ -217,11 +215,27 @@ impl Abi {
         handler == self.errors_return || handler == self.errors_return()
     }
 
+    /// Whether the library reports a buffer that is input and result of a reduction, which its users may have told it not to.
+    /// `silent` is a communicator of this rank alone that returns errors.
+    pub(crate) fn finds_aliases(&self, silent: Word) -> bool {
+        if self.flavour == Flavour::OpenMpi {
+            return openmpi::checks_arguments();
+        }
+        let Some((or, _)) = self.operators.iter().find(|(_, operator)| *operator == Operator::Bor) else { return true };
+        let mut byte = 0_u8;
+        let place: *mut c_void = (&raw mut byte).cast();
+        // Of all reductions this is the one that does nothing on one rank: others copy, and MPICH may end a program that has
+        // them copy a buffer to itself.
+        // SAFETY: there is a byte, and the communicator is this rank's alone.
+        let code = unsafe { (real().exscan)(place.cast_const(), place, 1, self.byte, *or, silent) };
+        code != SUCCESS
+    }
+
     /// Whose error handler hears of what is no object's matter: `MPI_COMM_SELF`'s since MPI 4, `MPI_COMM_WORLD`'s before.
     pub(crate) fn comm_of_no_object(&self) -> Word {
         let (mut version, mut subversion) = (0, 0);
         // SAFETY: there is room for two numbers.
-        unsafe { (crate::real::real().get_version)(&raw mut version, &raw mut subversion) };
+        unsafe { (real().get_version)(&raw mut version, &raw mut subversion) };
         if version >= 4 { self.comm_self } else { self.comm_world }
     }
 }

@@ -26,7 +26,6 @@ pub(super) fn abi() -> Abi {
         datatypes: DATATYPES.to_vec(),
         operators: OPERATORS.to_vec(),
         no_operators: Vec::new(),
-        checks_arguments: true,
     }
 }
 

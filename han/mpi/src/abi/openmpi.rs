@@ -32,12 +32,11 @@ pub(super) fn abi() -> Abi {
         datatypes: addresses(DATATYPES),
         operators: addresses(OPERATORS),
         no_operators: [c"ompi_mpi_op_replace", c"ompi_mpi_op_no_op"].into_iter().filter_map(variable).collect(),
-        checks_arguments: checks_arguments(),
     }
 }
 
-/// What the library has made of `--mca mpi_param_check`.
-fn checks_arguments() -> bool {
+/// What the library has made of `--mca mpi_param_check`. MPI is initialised.
+pub(super) fn checks_arguments() -> bool {
     let place = variable(c"ompi_mpi_param_check").map(ptr::with_exposed_provenance::<u8>);
     // SAFETY: the library's variable is a truth value.
     place.is_some_and(|place| unsafe { place.read() } != 0)

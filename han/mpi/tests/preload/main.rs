@@ -170,6 +170,16 @@ fn wrong_calls_of_one_rank_change_nothing_for_others() {
 }
 
 #[test]
+fn a_root_may_reduce_into_its_input_where_the_mpi_does_not_mind() {
+    let program = compile("aliased.c", &[]);
+    for ranks in [2, 3] {
+        let run = Run::of(&program, ranks).with("MPIR_CVAR_COLL_ALIAS_CHECK", "0").with("HAN_MPI_REPORT", "1");
+        let report = run.passes();
+        assert_eq!(report.line("reduce").taken, (3 * ranks * ranks) as u64, "{}", report.text);
+    }
+}
+
+#[test]
 fn a_communicator_hears_of_messages_that_are_longer_than_their_receives() {
     Run::of(&compile("truncated.c", &[]), 2).passes();
 }
