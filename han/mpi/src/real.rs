@@ -214,7 +214,8 @@ pub(crate) unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     (!place.is_null()).then(|| unsafe { std::mem::transmute_copy(&place) })
 }
 
-/// A tool's function `name` behind this library in the search order: one that is not in the MPI library.
+/// A tool's function `name` behind this library in the search order: one that is not in the MPI library, which may be out of the
+/// order's sight. A stand-in for MPI, in a program without one, has it as well, and the call ends there.
 ///
 /// # Safety
 /// As for [`function`].
@@ -229,7 +230,7 @@ pub(crate) unsafe fn tool<F: Copy>(name: &CStr) -> Option<F> {
         // SAFETY: it was stored.
         is_known.then(|| unsafe { found.assume_init() }.dli_fbase)
     };
-    let is_tools = object(name)? != object(c"PMPI_Get_library_version")?;
+    let is_tools = Some(object(name)?) != object(c"PMPI_Get_library_version");
     // SAFETY: as the caller vouches.
     if is_tools { unsafe { function(name) } } else { None }
 }
@@ -311,6 +312,9 @@ pub(crate) const fn name(text: &'static str) -> &'static CStr {
 /// Ends a program whose MPI library is older than MPI 3, or that has none.
 #[cold]
 pub(crate) fn lacks(name: &CStr) -> ! {
-    say(&format!("libhan_mpi: no MPI library in this process has {}", name.to_string_lossy()));
+    say(&format!(
+        "libhan_mpi: no MPI library in this process has {}; set LD_PRELOAD for MPI programs alone",
+        name.to_string_lossy()
+    ));
     std::process::exit(1)
 }

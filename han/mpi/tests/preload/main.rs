@@ -9,7 +9,7 @@ mod program;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use program::{Report, Run, compile};
+use program::{Report, Run, compile, compile_with, header};
 
 #[test]
 fn every_collective_however_it_is_described() {
@@ -69,6 +69,24 @@ fn a_tool_sees_every_call_wherever_it_stands() {
     assert_eq!(taken(run(&program).passes()), 2 * 2 * 7);
     let program = compile("tooled.c", &["-ldl"]);
     assert_eq!(taken(run(&program).before(&tool).passes()), 2 * 2 * 7);
+}
+
+/// Linked with no MPI, and behind this library, for a module whose MPI is out of everybody else's sight.
+#[test]
+fn a_tool_sees_the_calls_of_modules_too() {
+    let tool = compile_with("cc", "c/tool.c", &["-shared", "-fPIC", &header()]);
+    let module = compile("tooled.c", &["-shared", "-fPIC", "-Dmain=run"]);
+    let program = compile_with("cc", "c/opens.c", &[]);
+    let run = Run::of(&program, 2).opening(&module).before(&tool);
+    let report = run.with("HAN_MPI_AFTER", "0").with("HAN_MPI_REPORT", "1").passes();
+    assert_eq!(report.line("allreduce").taken, 2 * 2 * 7, "{}", report.text);
+}
+
+#[test]
+fn a_program_with_a_stand_in_for_mpi_keeps_it() {
+    compile("stub.c", &["-shared", "-fPIC", "-Wl,-soname,stub", "-Wl,--as-needed"]);
+    let flags = ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed", "./stub", "-Wl,--as-needed"];
+    Run::of(&compile("serial.c", &flags), 1).passes();
 }
 
 #[test]
@@ -191,7 +209,7 @@ fn the_handler_that_a_freed_communicator_had_hears_of_its_failures() {
 
 #[test]
 fn exceptions_of_error_handlers_reach_the_program() {
-    let program = program::compile_with("mpicxx.mpich", "c/exceptions.cpp", &[]);
+    let program = compile_with("mpicxx.mpich", "c/exceptions.cpp", &[]);
     for ranks in [2, 3] {
         Run::of(&program, ranks).passes();
     }
@@ -302,7 +320,7 @@ fn ranks_whose_mpi_does_not_understand_the_launcher_are_told() {
 
 #[test]
 fn fortran_programs_come_here_too() {
-    let program = program::compile_with("mpifort.mpich", "fortran/collectives.f90", &[]);
+    let program = compile_with("mpifort.mpich", "fortran/collectives.f90", &[]);
     let report = Run::of(&program, 3).with("HAN_MPI_REPORT", "1").passes();
     let taken = ["barrier", "bcast", "reduce", "allreduce"].map(|line| report.line(line).taken);
     assert_eq!(taken, [3, 3, 3, 12], "{}", report.text);

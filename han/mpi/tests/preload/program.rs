@@ -12,11 +12,17 @@ pub(crate) fn compile(file: &str, flags: &[&str]) -> PathBuf {
     compile_with("mpicc.mpich", &format!("c/{file}"), flags)
 }
 
-/// Compiles `tests/FILE` into a program that no other test uses.
-pub(crate) fn compile_with(compiler: &str, file: &str, flags: &[&str]) -> PathBuf {
+/// Where the files of this test are, and no other's.
+fn folder() -> PathBuf {
     let test = std::thread::current().name().unwrap_or("test").replace("::", "-");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload").join(test);
     std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Compiles `tests/FILE` into a program that no other test uses.
+pub(crate) fn compile_with(compiler: &str, file: &str, flags: &[&str]) -> PathBuf {
+    let folder = folder();
     let program = folder.join(Path::new(file).file_stem().unwrap());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
     let mut command = Command::new(compiler);
@@ -24,6 +30,19 @@ pub(crate) fn compile_with(compiler: &str, file: &str, flags: &[&str]) -> PathBu
     let (text, succeeded) = output(&mut command);
     assert!(succeeded, "{command:?}: {text}");
     program
+}
+
+/// What Debian's MPICH tells of itself.
+fn told(option: &str) -> String {
+    let (text, succeeded) = output(Command::new("mpicc.mpich").arg(option));
+    assert!(succeeded, "mpicc.mpich {option}: {text}");
+    text.trim().to_owned()
+}
+
+/// The option by which a compiler finds its header, and not its library.
+pub(crate) fn header() -> String {
+    let words = told("-compile_info");
+    words.split_whitespace().find(|word| word.starts_with("-I")).unwrap().to_owned()
 }
 
 /// The library, which Cargo has built for these tests.
@@ -102,6 +121,11 @@ impl Run {
     /// With one of the test's own between the library and the MPI.
     pub(crate) fn before(self, other: &Path) -> Self {
         Self { before: Some(other.into()), ..self }
+    }
+
+    /// As a module that the program opens.
+    pub(crate) fn opening(self, module: &Path) -> Self {
+        self.argument(&module.display().to_string())
     }
 
     pub(crate) fn argument(self, argument: &str) -> Self {
