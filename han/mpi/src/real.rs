@@ -3,10 +3,11 @@
 //! They are looked up once, when the program calls MPI for the first time; what an older library lacks is `None`.
 #![allow(unsafe_code)] // Looks up and calls foreign functions.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use shm_core::say;
 
@@ -237,21 +238,40 @@ pub(crate) unsafe fn tool<F: Copy>(name: &CStr) -> Option<F> {
 
 /// The symbol in an MPI library that is loaded out of the search order's sight, as interpreters do with their modules.
 fn in_library(name: &CStr) -> *mut c_void {
-    const LIBRARIES: [&CStr; 5] =
-        [c"libmpi_abi.so.0", c"libmpi_abi.so.1", c"libmpi.so.40", c"libmpi.so.12", c"libmpich.so.12"];
-    for library in LIBRARIES {
-        // SAFETY: the library is not loaded by this, so no code of it runs here.
-        let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        if handle.is_null() {
-            continue;
-        }
-        // SAFETY: the handle is open.
-        let place = unsafe { libc::dlsym(handle, name.as_ptr()) };
-        if !place.is_null() {
-            return place; // and the library stays
-        }
+    static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let mut library = LIBRARY.load(Ordering::Relaxed);
+    if library.is_null() {
+        library = loaded().unwrap_or(ptr::null_mut());
+        LIBRARY.store(library, Ordering::Relaxed);
     }
-    ptr::null_mut()
+    // SAFETY: `name` is a C string, and the handle stays open.
+    if library.is_null() { library } else { unsafe { libc::dlsym(library, name.as_ptr()) } }
+}
+
+/// A handle of the first library that is loaded, has a name as MPI libraries have, and is one. Vendors add to that name.
+fn loaded() -> Option<*mut c_void> {
+    unsafe extern "C" fn note(object: *mut libc::dl_phdr_info, _: usize, names: *mut c_void) -> c_int {
+        // SAFETY: the loader tells of an object.
+        let name = unsafe { (*object).dlpi_name };
+        // SAFETY: its name is a C string.
+        let name = unsafe { CStr::from_ptr(name) };
+        let file = name.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        if file.starts_with(b"libmpi") {
+            // SAFETY: these are the names below.
+            unsafe { &mut *names.cast::<Vec<CString>>() }.push(name.to_owned());
+        }
+        0
+    }
+    let mut names: Vec<CString> = Vec::new();
+    // SAFETY: the function takes what it is given here, and is not called afterwards.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut names).cast()) };
+    names.into_iter().find_map(|name| {
+        // SAFETY: nothing is loaded by this, so no code runs here.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        // SAFETY: the handle is open.
+        let is_mpi = !library.is_null() && !unsafe { libc::dlsym(library, c"PMPI_Init".as_ptr()) }.is_null();
+        is_mpi.then_some(library) // and it stays
+    })
 }
 
 /// The handle that stands in the program's memory.

@@ -9,7 +9,7 @@ mod program;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use program::{Report, Run, compile, compile_with, header};
+use program::{Report, Run, compile, compile_with, copy_mpi, header};
 
 #[test]
 fn every_collective_however_it_is_described() {
@@ -87,6 +87,20 @@ fn a_program_with_a_stand_in_for_mpi_keeps_it() {
     compile("stub.c", &["-shared", "-fPIC", "-Wl,-soname,stub", "-Wl,--as-needed"]);
     let flags = ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed", "./stub", "-Wl,--as-needed"];
     Run::of(&compile("serial.c", &flags), 1).passes();
+}
+
+/// As vendors call it, and as interpreters open it.
+#[test]
+fn an_mpi_that_a_module_alone_sees_is_found_whatever_its_file_is_called() {
+    copy_mpi("libmpi_xy.so.1");
+    let flags = ["-shared", "-fPIC", "-Dmain=run", "-Wl,-rpath,$ORIGIN"];
+    let libraries = ["-Wl,--no-as-needed", "./libmpi_xy.so.1", "-Wl,--as-needed"];
+    let module = compile("collectives.c", &[&flags[..], &libraries].concat());
+    let program = compile_with("cc", "c/opens.c", &[]);
+    let run = || Run::of(&program, 2).opening(&module).with("HAN_MPI_REPORT", "1");
+    let report = run().passes();
+    assert!(report.line("allreduce").taken > 0, "{}", report.text);
+    run().with("HAN_MPI", "0").passes();
 }
 
 #[test]
