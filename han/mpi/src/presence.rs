@@ -28,7 +28,8 @@ pub(crate) enum Part {
 }
 
 /// Libraries by which programs have memory of GPUs, which MPI libraries know how to read and write.
-const GPU_LIBRARIES: [&str; 3] = ["libcuda.so", "libcudart.so", "libamdhip64.so"];
+const GPU_LIBRARIES: [&str; 5] =
+    ["libcuda.so", "libcudart.so", "libamdhip64.so", "libhsa-runtime64.so", "libze_loader.so"];
 /// The part of a file's name by which this library is known.
 const LIBRARY: &str = "libhan_mpi";
 /// What launchers call a process's rank in `MPI_COMM_WORLD`.
@@ -209,6 +210,8 @@ mod tests {
         let line = |file| format!("7f00-7f01 r-xp 00000000 08:01 1 {file}\n");
         assert_eq!(gpu_library(&line("/usr/lib/libcuda.so.550.54")), Some(0));
         assert_eq!(gpu_library(&(line("/usr/lib/libc.so.6") + &line("/opt/rocm/lib/libamdhip64.so.6"))), Some(2));
+        assert_eq!(gpu_library(&line("/opt/rocm/lib/libhsa-runtime64.so.1.14.0")), Some(3));
+        assert_eq!(gpu_library(&line("/usr/lib/x86_64-linux-gnu/libze_loader.so.1.17.6")), Some(4));
         assert_eq!(gpu_library(&line("/usr/lib/libmy-libcuda.so")), None);
     }
 
