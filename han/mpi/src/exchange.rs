@@ -1,6 +1,7 @@
 //! What brings ranks together: the MPI's own allgather on the program's communicator.
 #![allow(unsafe_code)] // Calls the MPI library.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 
 use han::Exchange;
@@ -44,10 +45,15 @@ impl Members {
         let word = own.as_deref().unwrap_or_default();
         let names = self.exchange.allgather(word.as_bytes()).map_err(|e| e.to_string())?;
         own.map_err(|error| error.to_string())?;
-        let first = |name| names.iter().position(|other| other == name).unwrap_or(0);
-        self.nodes = Some(names.iter().map(first).collect());
+        self.nodes = Some(first_places(&names));
         Ok(())
     }
+}
+
+/// The place of the first of those that have the same name, for each.
+fn first_places(names: &[Vec<u8>]) -> Vec<usize> {
+    let mut first = HashMap::new();
+    names.iter().enumerate().map(|(place, name)| *first.entry(name).or_insert(place)).collect()
 }
 
 // SAFETY: the numbers of a communicator's ranks, and an exchange that keeps the contract.
@@ -70,5 +76,20 @@ unsafe impl Exchange for Members {
 
     fn allgather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error + Send + Sync>> {
         self.exchange.allgather(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many that one comparison of each with all would take minutes.
+    #[test]
+    fn nodes_are_called_by_their_first_ranks() {
+        let (ranks, each) = (400_000, 100);
+        let names: Vec<Vec<u8>> = (0..ranks).map(|rank| format!("node {:06}", rank / each).into_bytes()).collect();
+        assert!(first_places(&names).into_iter().eq((0..ranks).map(|rank| rank / each * each)));
+        let names = ["b", "a", "b", "c", "a"].map(|name| name.as_bytes().to_vec());
+        assert_eq!(first_places(&names), [0, 1, 0, 3, 1]);
     }
 }
