@@ -120,9 +120,10 @@ impl Noting {
             let code = unsafe { (real().comm_create_errhandler)(note, &raw mut handler) };
             (code == SUCCESS).then_some(handler)
         }))?;
-        let unheard = Unheard::begin(process);
-        let mut noting = Self { comm, before: LastHandler::get(comm)?, returns: false, _unheard: unheard };
-        noting.returns = process.abi.is_errors_return(noting.before.0);
+        // The communicator may be one of those that hear of what is no object's.
+        let before = LastHandler::get(comm)?;
+        let returns = process.abi.is_errors_return(before.0);
+        let noting = Self { comm, before, returns, _unheard: Unheard::begin(process) };
         NOTED.store(SUCCESS, Ordering::Relaxed);
         // SAFETY: the communicator is the program's, and the handler was made above.
         unsafe { (real().comm_set_errhandler)(comm, handler) };
