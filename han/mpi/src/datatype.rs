@@ -41,8 +41,7 @@ impl Layout {
         if self.kernels.is_some() {
             return self.kernels;
         }
-        let has_gaps = extent(handle)? != (0, self.size) || true_extent(handle)? != (0, self.size);
-        if has_gaps { None } else { Datatype::record(self.size) }
+        if has_gaps(handle, self.size)? { None } else { Datatype::record(self.size) }
     }
 }
 
@@ -90,7 +89,7 @@ impl Datatypes {
     /// The layout of a datatype that the program has made.
     fn derived(&self, handle: Word) -> Option<Layout> {
         let is_contiguous = self.derived.is_contiguous(handle, self.silent, |predefined| {
-            self.known.contains(predefined) && self.layout(predefined).is_some_and(|layout| layout.is_contiguous)
+            size(predefined).and_then(|size| has_gaps(predefined, size)) == Some(false)
         })?;
         let size = size(handle)?;
         Some(Layout { size, is_contiguous, kernels: None, kind: None })
@@ -140,6 +139,11 @@ fn size(handle: Word) -> Option<usize> {
     if code == SUCCESS { usize::try_from(size).ok() } else { None }
 }
 
+/// Whether there are gaps between elements of that size, or within them.
+fn has_gaps(handle: Word, size: usize) -> Option<bool> {
+    Some(extent(handle)? != (0, size) || true_extent(handle)? != (0, size))
+}
+
 /// Lower bound, and bytes from one element to the next.
 fn extent(handle: Word) -> Option<(isize, usize)> {
     let (mut lower, mut extent) = (0, 0);
@@ -177,10 +181,6 @@ impl<T> Table<T> {
     #[inline]
     pub(crate) fn get(&self, handle: Word) -> Option<&T> {
         self.places[self.find(handle)].as_ref().map(|(_, value)| value)
-    }
-
-    pub(crate) fn contains(&self, handle: Word) -> bool {
-        self.get(handle).is_some()
     }
 
     /// Where the handle is, or would be.

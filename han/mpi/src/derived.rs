@@ -40,7 +40,7 @@ impl Derived {
         }
     }
 
-    /// Whether the elements of a derived datatype are repetitions of a predefined one that `is_contiguous`; `None` if it is
+    /// Whether the elements of a datatype that has no layout here are repetitions of a predefined one that `is_contiguous`; `None` if it is
     /// not committed.
     pub(crate) fn is_contiguous(
         &self,
@@ -67,7 +67,7 @@ impl Derived {
 
     fn repeats(&self, handle: Word, is_contiguous: &impl Fn(Word) -> bool) -> bool {
         let Some(made) = Made::of(handle) else { return false };
-        if made.combiner == self.combiner_named {
+        if self.is_predefined(made.combiner) {
             return is_contiguous(handle);
         }
         // A duplicate is made of a datatype, a contiguous one of a number and a datatype.

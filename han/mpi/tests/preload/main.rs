@@ -50,6 +50,12 @@ fn operators_of_the_program_reduce_its_structures() {
 }
 
 #[test]
+fn elements_without_gaps_are_broadcast_from_where_they_are() {
+    let report = Run::of(&compile("wide.c", &[]), 2).with("HAN_MPI_REPORT", "1").passes();
+    assert_eq!(report.line("bcast").taken, 4 * 2, "{}", report.text);
+}
+
+#[test]
 fn what_a_program_keeps_in_the_padding_of_pairs_stays() {
     let program = compile("padding.c", &[]);
     for ranks in [2, 3] {
