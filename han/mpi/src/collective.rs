@@ -1,4 +1,4 @@
-//! The blocking collectives: from MPI's arguments to a call of han's, or on to the MPI.
+//! The blocking collectives, with counts of both kinds: from MPI's arguments to a call of han's, or on to the MPI.
 #![allow(unsafe_code)] // Exports MPI's functions, calls the MPI library's, vouches for buffers in the caller's name.
 
 use std::ffi::{c_int, c_void};
@@ -6,15 +6,17 @@ use std::time::Instant;
 
 use crate::abi::Word;
 use crate::arguments::{Allreduce, Arguments, Barrier, Bcast, Prepared, Reduce, Vectors};
+use crate::deputy;
 use crate::export::export;
 use crate::gate;
 use crate::lengthy::wait_in;
+use crate::older::call;
 use crate::process::{Ours, Process};
 use han::Collective;
 
 /// Carries a call out, or gives `None`: it is the MPI's.
 #[inline(always)] // arguments are not stored to be passed on
-pub(crate) fn take(collective: Collective, comm: Word, arguments: impl Arguments + Copy) -> Option<c_int> {
+fn take(collective: Collective, comm: Word, arguments: impl Arguments + Copy) -> Option<c_int> {
     gate::inside(|process| {
         let ours = process.ours(comm, arguments);
         let prepared = ours.and_then(|ours| {
@@ -51,35 +53,48 @@ export! {
             None => wait_in!(c"PMPI_Barrier", (comm => Word)),
         }
     }
-
-    fn MPI_Bcast, PMPI_Bcast(buffer: *mut c_void, count: c_int, datatype: Word, root: c_int, comm: Word) {
-        let arguments = Bcast { buffer: buffer.cast(), count: i64::from(count), datatype, root };
-        match take(Collective::Bcast, comm, arguments) {
-            Some(code) => code,
-            None => wait_in!(c"PMPI_Bcast", (
-                buffer => *mut c_void, count => c_int, datatype => Word, root => c_int, comm => Word
-            )),
-        }
-    }
-
-    fn MPI_Reduce, PMPI_Reduce(send: *const c_void, recv: *mut c_void, count: c_int, datatype: Word, op: Word, root: c_int, comm: Word) {
-        let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-        match take(Collective::Reduce, comm, Reduce { vectors, root }) {
-            Some(code) => code,
-            None => wait_in!(c"PMPI_Reduce", (
-                send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word,
-                root => c_int, comm => Word
-            )),
-        }
-    }
-
-    fn MPI_Allreduce, PMPI_Allreduce(send: *const c_void, recv: *mut c_void, count: c_int, datatype: Word, op: Word, comm: Word) {
-        let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
-        match take(Collective::Allreduce, comm, Allreduce(vectors)) {
-            Some(code) => code,
-            None => wait_in!(c"PMPI_Allreduce", (
-                send => *const c_void, recv => *mut c_void, count => c_int, datatype => Word, op => Word, comm => Word
-            )),
-        }
-    }
 }
+
+macro_rules! blocking {
+    ($count:ty; $bcast:ident, $pbcast:ident, $obcast:ident; $reduce:ident, $preduce:ident, $oreduce:ident;
+     $allreduce:ident, $pallreduce:ident, $oallreduce:ident) => {export! {
+        fn $bcast, $pbcast(buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word) {
+            let arguments = Bcast { buffer: buffer.cast(), count: i64::from(count), datatype, root };
+            match take(Collective::Bcast, comm, arguments) {
+                Some(code) => code,
+                None => call!(deputy::during, $pbcast, $obcast, comm, i64::from(count), (
+buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm => Word
+)),
+            }
+        }
+
+        fn $reduce, $preduce(
+            send: *const c_void, recv: *mut c_void, count: $count, datatype: Word, op: Word, root: c_int, comm: Word
+        ) {
+            let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
+            match take(Collective::Reduce, comm, Reduce { vectors, root }) {
+                Some(code) => code,
+                None => call!(deputy::during, $preduce, $oreduce, comm, i64::from(count), (
+send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word, root => c_int, comm => Word
+)),
+            }
+        }
+
+        fn $allreduce, $pallreduce(
+            send: *const c_void, recv: *mut c_void, count: $count, datatype: Word, op: Word, comm: Word
+        ) {
+            let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
+            match take(Collective::Allreduce, comm, Allreduce(vectors)) {
+                Some(code) => code,
+                None => call!(deputy::during, $pallreduce, $oallreduce, comm, i64::from(count), (
+send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word, comm => Word
+)),
+            }
+        }
+    }};
+}
+
+blocking!(c_int; MPI_Bcast, PMPI_Bcast, PMPI_Bcast; MPI_Reduce, PMPI_Reduce, PMPI_Reduce;
+    MPI_Allreduce, PMPI_Allreduce, PMPI_Allreduce);
+blocking!(i64; MPI_Bcast_c, PMPI_Bcast_c, PMPI_Bcast; MPI_Reduce_c, PMPI_Reduce_c, PMPI_Reduce;
+    MPI_Allreduce_c, PMPI_Allreduce_c, PMPI_Allreduce);

@@ -25,7 +25,6 @@ mod export;
 mod failed;
 mod gate;
 mod handler;
-mod large;
 mod lengthy;
 mod lifecycle;
 mod nonblocking;

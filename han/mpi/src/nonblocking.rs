@@ -53,15 +53,15 @@ export! {
 }
 
 macro_rules! nonblocking {
-    ($count:ty; $bcast:ident, $pbcast:ident, $rbcast:literal, $obcast:literal; $reduce:ident, $preduce:ident, $rreduce:literal, $oreduce:literal;
-     $allreduce:ident, $pallreduce:ident, $rallreduce:literal, $oallreduce:literal) => {export! {
+    ($count:ty; $bcast:ident, $pbcast:ident, $obcast:ident; $reduce:ident, $preduce:ident, $oreduce:ident;
+     $allreduce:ident, $pallreduce:ident, $oallreduce:ident) => {export! {
         fn $bcast, $pbcast(
             buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word, request: *mut Word
         ) {
             let arguments = Bcast { buffer: buffer.cast(), count: i64::from(count), datatype, root };
             match begin(Collective::Bcast, comm, request, arguments) {
                 Some(code) => code,
-                None => call!(at_once, $rbcast, $obcast, comm, i64::from(count), (
+                None => call!(at_once, $pbcast, $obcast, comm, i64::from(count), (
 buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm => Word, request => *mut Word
 )),
             }
@@ -74,7 +74,7 @@ buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm =>
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
             match begin(Collective::Reduce, comm, request, Reduce { vectors, root }) {
                 Some(code) => code,
-                None => call!(at_once, $rreduce, $oreduce, comm, i64::from(count), (
+                None => call!(at_once, $preduce, $oreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
  root => c_int, comm => Word, request => *mut Word
 )),
@@ -88,7 +88,7 @@ send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, o
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
             match begin(Collective::Allreduce, comm, request, Allreduce(vectors)) {
                 Some(code) => code,
-                None => call!(at_once, $rallreduce, $oallreduce, comm, i64::from(count), (
+                None => call!(at_once, $pallreduce, $oallreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
  comm => Word, request => *mut Word
 )),
@@ -97,7 +97,7 @@ send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, o
     }};
 }
 
-nonblocking!(c_int; MPI_Ibcast, PMPI_Ibcast, c"PMPI_Ibcast", c"PMPI_Ibcast"; MPI_Ireduce, PMPI_Ireduce, c"PMPI_Ireduce", c"PMPI_Ireduce";
-    MPI_Iallreduce, PMPI_Iallreduce, c"PMPI_Iallreduce", c"PMPI_Iallreduce");
-nonblocking!(i64; MPI_Ibcast_c, PMPI_Ibcast_c, c"PMPI_Ibcast_c", c"PMPI_Ibcast"; MPI_Ireduce_c, PMPI_Ireduce_c, c"PMPI_Ireduce_c", c"PMPI_Ireduce";
-    MPI_Iallreduce_c, PMPI_Iallreduce_c, c"PMPI_Iallreduce_c", c"PMPI_Iallreduce");
+nonblocking!(c_int; MPI_Ibcast, PMPI_Ibcast, PMPI_Ibcast; MPI_Ireduce, PMPI_Ireduce, PMPI_Ireduce;
+    MPI_Iallreduce, PMPI_Iallreduce, PMPI_Iallreduce);
+nonblocking!(i64; MPI_Ibcast_c, PMPI_Ibcast_c, PMPI_Ibcast; MPI_Ireduce_c, PMPI_Ireduce_c, PMPI_Ireduce;
+    MPI_Iallreduce_c, PMPI_Iallreduce_c, PMPI_Iallreduce);

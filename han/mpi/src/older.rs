@@ -78,17 +78,18 @@ pub(crate) fn at_once<T>(call: impl FnOnce() -> T) -> T {
 /// Calls the library's function `real` on a communicator in some way. Where it is missing, `older` is called, which has an
 /// `int` for the count, if that can have it: an `int` is the lower half of its register, or of its place on the stack.
 macro_rules! call {
-    ($way:path, $real:expr, $older:expr, $comm:expr, $count:expr, ($($argument:expr => $kind:ty),*)) => {{
+    ($way:path, $real:ident, $older:ident, $comm:expr, $count:expr, ($($argument:expr => $kind:ty),*)) => {{
         type Real = unsafe extern "C-unwind" fn($($kind),*) -> std::ffi::c_int;
         let on = $crate::older::On::Comm($comm);
-        match $crate::real::perhaps!($real, Real) {
+        let name = $crate::real::name(concat!(stringify!($real), "\0"));
+        match $crate::real::perhaps!(name, Real) {
             // SAFETY: the arguments are the program's own.
             Some(real) => $way(|| unsafe { real($($argument),*) }),
             None if !$crate::older::is_int($count) => on.has_too_many(),
-            None => match $crate::real::perhaps!($older, Real) {
+            None => match $crate::real::perhaps!($crate::real::name(concat!(stringify!($older), "\0")), Real) {
                 // SAFETY: as above.
                 Some(older) => $way(|| unsafe { older($($argument),*) }),
-                None => on.lacks($real),
+                None => on.lacks(name),
             },
         }
     }};

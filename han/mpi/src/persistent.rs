@@ -79,7 +79,7 @@ export! {
     fn MPI_Barrier_init, PMPI_Barrier_init(comm: Word, info: Word, request: *mut Word) {
         match make(Collective::Barrier, comm, request, Barrier) {
             Some(code) => code,
-            None => call!(deputy::during, c"PMPI_Barrier_init", c"PMPI_Barrier_init", comm, 0, (
+            None => call!(deputy::during, PMPI_Barrier_init, PMPI_Barrier_init, comm, 0, (
 comm => Word, info => Word, request => *mut Word
 )),
         }
@@ -87,15 +87,15 @@ comm => Word, info => Word, request => *mut Word
 }
 
 macro_rules! persistent {
-    ($count:ty; $bcast:ident, $pbcast:ident, $rbcast:literal, $obcast:literal; $reduce:ident, $preduce:ident, $rreduce:literal, $oreduce:literal;
-     $allreduce:ident, $pallreduce:ident, $rallreduce:literal, $oallreduce:literal) => {export! {
+    ($count:ty; $bcast:ident, $pbcast:ident, $obcast:ident; $reduce:ident, $preduce:ident, $oreduce:ident;
+     $allreduce:ident, $pallreduce:ident, $oallreduce:ident) => {export! {
         fn $bcast, $pbcast(
             buffer: *mut c_void, count: $count, datatype: Word, root: c_int, comm: Word, info: Word, request: *mut Word
         ) {
             let given = Bcast { buffer: buffer.cast(), count: i64::from(count), datatype, root };
             match make(Collective::Bcast, comm, request, KeptBcast { given, kept: OnceCell::new() }) {
                 Some(code) => code,
-                None => call!(deputy::during, $rbcast, $obcast, comm, i64::from(count), (
+                None => call!(deputy::during, $pbcast, $obcast, comm, i64::from(count), (
 buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm => Word, info => Word, request => *mut Word
 )),
             }
@@ -108,7 +108,7 @@ buffer => *mut c_void, count => $count, datatype => Word, root => c_int, comm =>
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
             match make(Collective::Reduce, comm, request, Reduce { vectors, root }) {
                 Some(code) => code,
-                None => call!(deputy::during, $rreduce, $oreduce, comm, i64::from(count), (
+                None => call!(deputy::during, $preduce, $oreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
  root => c_int, comm => Word, info => Word, request => *mut Word
 )),
@@ -122,7 +122,7 @@ send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, o
             let vectors = Vectors { send: send.cast(), recv: recv.cast(), count: i64::from(count), datatype, op };
             match make(Collective::Allreduce, comm, request, Allreduce(vectors)) {
                 Some(code) => code,
-                None => call!(deputy::during, $rallreduce, $oallreduce, comm, i64::from(count), (
+                None => call!(deputy::during, $pallreduce, $oallreduce, comm, i64::from(count), (
 send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, op => Word,
  comm => Word, info => Word, request => *mut Word
 )),
@@ -131,9 +131,9 @@ send => *const c_void, recv => *mut c_void, count => $count, datatype => Word, o
     }};
 }
 
-persistent!(c_int; MPI_Bcast_init, PMPI_Bcast_init, c"PMPI_Bcast_init", c"PMPI_Bcast_init";
-    MPI_Reduce_init, PMPI_Reduce_init, c"PMPI_Reduce_init", c"PMPI_Reduce_init";
-    MPI_Allreduce_init, PMPI_Allreduce_init, c"PMPI_Allreduce_init", c"PMPI_Allreduce_init");
-persistent!(i64; MPI_Bcast_init_c, PMPI_Bcast_init_c, c"PMPI_Bcast_init_c", c"PMPI_Bcast_init";
-    MPI_Reduce_init_c, PMPI_Reduce_init_c, c"PMPI_Reduce_init_c", c"PMPI_Reduce_init";
-    MPI_Allreduce_init_c, PMPI_Allreduce_init_c, c"PMPI_Allreduce_init_c", c"PMPI_Allreduce_init");
+persistent!(c_int; MPI_Bcast_init, PMPI_Bcast_init, PMPI_Bcast_init;
+    MPI_Reduce_init, PMPI_Reduce_init, PMPI_Reduce_init;
+    MPI_Allreduce_init, PMPI_Allreduce_init, PMPI_Allreduce_init);
+persistent!(i64; MPI_Bcast_init_c, PMPI_Bcast_init_c, PMPI_Bcast_init;
+    MPI_Reduce_init_c, PMPI_Reduce_init_c, PMPI_Reduce_init;
+    MPI_Allreduce_init_c, PMPI_Allreduce_init_c, PMPI_Allreduce_init);
