@@ -192,10 +192,9 @@ fn led(over: &OverNodes<'_>) -> Option<(usize, usize, &'static str)> {
     }
 }
 
-/// How many do, of so many bytes a chunk, and why.
-fn leaders(over: &OverNodes<'_>, inter: &Inter, chunk_bytes: usize) -> (usize, &'static str) {
+/// How many do, of so many elements a chunk, and why.
+fn leaders(over: &OverNodes<'_>, inter: &Inter, elements: usize) -> (usize, &'static str) {
     let (wished, why) = wished_leaders(over, inter);
-    let elements = chunk_bytes / over.element_bytes.max(1);
     let (ranks, slices) = (over.layout.rails(), slices::number(elements, over.element_bytes, wished));
     match () {
         () if wished > ranks.min(slices) && ranks <= slices => (ranks, "no node has more ranks"),
@@ -233,10 +232,10 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     };
     let leading = if is_node_aware { Inter { leaders: Some(1), ..*inter } } else { *inter };
     let (segment_bytes, segment_why) = segment(over, &leading);
-    let chunk_bytes = bytes.min(segment_bytes);
-    let (leaders, leaders_why) = if is_node_aware { (1, "") } else { leaders(over, inter, chunk_bytes) };
-    // What leaders have to do at a time.
-    let slice_bytes = chunk_bytes.div_ceil(leaders);
+    let elements = (segment_bytes / over.element_bytes.max(1)).max(1).min(over.count);
+    let (leaders, leaders_why) = if is_node_aware { (1, "") } else { leaders(over, inter, elements) };
+    // What leaders have to do at a time: whole elements, as the plan cuts them.
+    let slice_bytes = slices::longest(elements, over.element_bytes, leaders) * over.element_bytes;
     let splits = inter.splits && over.collective == Collective::Allreduce && form == Form::Hierarchical;
     let across = match (is_node_aware, splits) {
         (true, _) => Across::NodeAware,
@@ -258,7 +257,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
             inter,
         ),
         Form::Hierarchical if is_node_aware => {
-            node_aware::selection(question(over.collective, layout.nodes(), chunk_bytes), inter)
+            node_aware::selection(question(over.collective, layout.nodes(), slice_bytes), inter)
         }
         Form::Hierarchical => {
             let collective = if splits { Collective::Reduce } else { over.collective };
@@ -363,6 +362,27 @@ mod tests {
                 ..Inter::default()
             };
             assert_eq!(explain(&over, &set).back.algorithm, Algorithm::Tree(Tree::Chain));
+        }
+    }
+
+    #[test]
+    fn leaders_do_what_is_set_whatever_the_lengths_of_elements_and_slices() {
+        let layout = Layout::new(&(0..32).map(|rank| rank / 8).collect::<Vec<_>>());
+        for (element_bytes, leaders) in
+            [4, 12, 24, 1000].into_iter().flat_map(|bytes| (1..=8).map(move |of| (bytes, of)))
+        {
+            let over = OverNodes { element_bytes, count: (1 << 20) / element_bytes, ..over(&layout) };
+            for segment_bytes in [None, Some(64), Some(777), Some(65_537), Some(100_001)] {
+                let inter = Inter { leaders: Some(leaders), segment_bytes, ..Inter::default() };
+                let set = explain(&over, &Inter { algorithm: Some(Algorithm::Ring), ..inter });
+                assert_eq!(set.inter.algorithm, Algorithm::Ring, "{:?}", set.points);
+                let split = Inter { splits: true, algorithm: Some(Algorithm::Tree(Tree::Chain)), ..inter };
+                assert_eq!(explain(&over, &split).back.algorithm, Algorithm::Tree(Tree::Chain));
+                let chosen = explain(&over, &inter);
+                let is_wrong =
+                    |because: &str| because.contains("whole elements") || because.contains("does not commute");
+                assert!(!chosen.points.iter().any(|point| is_wrong(&point.because)), "{:?}", chosen.points);
+            }
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) fn cut(range: Range<usize>, element_bytes: usize, leaders: usize) -> 
 }
 
 /// Elements of the longest slice of a chunk of so many, and of any shorter one.
-pub(super) fn longest(elements: usize, element_bytes: usize, leaders: usize) -> usize {
+pub(crate) fn longest(elements: usize, element_bytes: usize, leaders: usize) -> usize {
     cut(0..elements, element_bytes, leaders).next().map_or(0, |slice| slice.len())
 }
 

@@ -271,6 +271,8 @@ pub(super) fn is_node_aware(settings: &Inter) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::select::form::{self, OverNodes};
+    use crate::task::Layout;
     use crate::tune::Point;
 
     fn space(nodes: usize, ranks_per_node: usize, is_quick: bool) -> Space {
@@ -318,6 +320,37 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!([node_aware(false), node_aware(true)], [vec![None], vec![]]);
+    }
+
+    #[test]
+    fn what_is_tried_is_what_the_settings_name() {
+        for shape in [(3, 3), (2, 5), (4, 6)] {
+            let space = Space::new(shape, &Collective::ALL, (64, 1 << 20), false);
+            let node_of: Vec<usize> = (0..space.ranks()).map(|rank| rank / shape.1).collect();
+            let (layout, topology) = (Layout::new(&node_of), Topology::new(&[&node_of]));
+            for case in space.cases() {
+                let over = OverNodes {
+                    collective: case.collective,
+                    count: case.bytes / ELEMENT_BYTES,
+                    element_bytes: ELEMENT_BYTES,
+                    commutative: true,
+                    reproducible: false,
+                    root: 0,
+                    shares_cores: false,
+                    wire_mbit_s: None,
+                    layout: &layout,
+                    topology: Some(&topology),
+                };
+                for candidate in space.candidates(case, false) {
+                    let choice = form::explain(&over, &candidate.settings(case));
+                    let named = candidate.family.algorithm;
+                    assert!(
+                        named.is_none_or(|named| named == choice.inter.algorithm),
+                        "{case:?} {candidate:?}: {choice}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
