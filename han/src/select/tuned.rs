@@ -190,6 +190,18 @@ allreduce = [
     }
 
     #[test]
+    fn nodes_with_several_ranks_keep_their_levels_where_nodes_of_one_were_measured() {
+        let mut source = source();
+        source.tuning = Tuning::parse(&FILE.replace("ranks_per_node = 2", "ranks_per_node = 1")).unwrap();
+        let chosen = |nodes: &[usize]| {
+            let layout = Layout::new(nodes);
+            let over = OverNodes { count: 1024, ..over(&layout, Collective::Bcast) };
+            explain(&over, &Inter::default(), Some(&source), None).to_string()
+        };
+        assert_eq!([chosen(&[0, 1]), chosen(&[0, 0, 0, 1, 1, 1])], ["net/binary", "nodes/binary"]);
+    }
+
+    #[test]
     fn far_from_what_was_measured_the_rules_decide() {
         let (layout, mut source) = (Layout::new(&[0, 0, 1, 1]), source());
         let explain = |source: &Source, count: usize| {

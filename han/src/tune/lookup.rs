@@ -2,14 +2,16 @@
 
 use std::cmp::Ordering;
 
+use net_fabric::algorithm::Algorithm;
 use shm_core::Collective;
 
 use super::file::{Measured, Point, Tuning};
 use crate::select::Inter;
+use crate::select::form::Form;
 
 /// What was measured tells about vectors of up to so many times its length, and down to such a part of it.
 const REACH: usize = 4;
-/// An algorithm that is best for so many nodes tells about up to so many times as many, and down to such a part.
+/// An algorithm that is best for so many nodes, or ranks on the network, tells about up to so many times as many, and down to such a part.
 const REACH_OF_ALGORITHMS: usize = 2;
 /// With so many chunks the pipeline is full most of the time: what a chunk takes is stable (equations 5.4 and 5.5), and longer
 /// vectors only have more of them.
@@ -65,14 +67,28 @@ impl Point {
 }
 
 impl Found<'_> {
-    /// What the point says for `wanted`, as [`Point::settings_for`]. Algorithms are left open where the nodes are others by
-    /// far, or were two: between two all trees are the same, so the name of the one that was measured says nothing.
+    /// What the point says for `wanted`, as [`Point::settings_for`]. Algorithms are left open where those who used the network
+    /// are others by far, or were two: between two all trees are the same, so the name of the one that was measured says
+    /// nothing. These are the nodes, or all ranks where all used it, which is left open as well then. Ranks that had a node
+    /// each could do nothing else: what they did is for the leaders of nodes with several.
     #[must_use]
     pub fn settings_for(&self, wanted: &Wanted<'_>) -> Option<Inter> {
         let settings = self.point.settings_for(wanted.bytes)?;
-        let (fewer, more) = (self.shape.nodes.min(wanted.nodes), self.shape.nodes.max(wanted.nodes));
+        let has_levels_only_now = self.shape.ranks_per_node == 1 && wanted.ranks_per_node > 1;
+        let form = settings.form.filter(|_| !has_levels_only_now);
+        let is_flat = form == Some(Form::Flat);
+        let members = |nodes: usize, ranks: usize| if is_flat { nodes.saturating_mul(ranks) } else { nodes };
+        let (measured, asked) =
+            (members(self.shape.nodes, self.shape.ranks_per_node), members(wanted.nodes, wanted.ranks_per_node));
+        let (fewer, more) = (measured.min(asked), measured.max(asked));
         let is_alike = fewer == more || (fewer > 2 && more <= fewer.saturating_mul(REACH_OF_ALGORITHMS));
-        Some(if is_alike { settings } else { Inter { algorithm: None, algorithms: [None; 3], ..settings } })
+        let form = form.filter(|_| is_alike || !is_flat);
+        // What goes by the nodes of all ranks is nothing for leaders.
+        let is_of_all = settings.algorithm_of(wanted.collective).is_some_and(Algorithm::knows_nodes);
+        if is_alike && !(has_levels_only_now && is_of_all) {
+            return Some(Inter { form, ..settings });
+        }
+        Some(Inter { form, algorithm: None, algorithms: [None; 3], ..settings })
     }
 }
 
@@ -214,6 +230,29 @@ mod tests {
         };
         assert_eq!([2, 3, 64].map(|nodes| algorithm(2, nodes)), [true, false, false]);
         assert_eq!([2, 3, 4, 6, 12, 13].map(|nodes| algorithm(6, nodes)), [false, true, true, true, true, false]);
+    }
+
+    #[test]
+    fn ranks_that_were_alone_on_their_nodes_or_few_send_no_others_all_over_the_network() {
+        let settings_for = |of: (usize, usize), algorithm: &str, (nodes, ranks_per_node): (usize, usize)| {
+            let mut shape = measured(of.0, of.1, "tcp", &[(Collective::Allreduce, 8)]);
+            let form = Some(Form::Flat);
+            shape.points[0].settings = Inter { form, algorithm: algorithm.parse().ok(), ..Inter::default() };
+            let collective = Collective::Allreduce;
+            let wanted = Wanted { collective, nodes, ranks_per_node, bytes: 8, provider: None, set: "" };
+            let found = Found { shape: &shape, point: &shape.points[0] }.settings_for(&wanted).unwrap();
+            (found.form.is_some(), found.algorithm.is_some())
+        };
+        // One rank a node, as are leaders of nodes with more.
+        assert_eq!(settings_for((4, 1), "ring", (4, 1)), (true, true));
+        assert_eq!(settings_for((4, 1), "ring", (4, 8)), (false, true));
+        assert_eq!(settings_for((4, 1), "smp", (4, 8)), (false, false));
+        assert_eq!(settings_for((4, 1), "ring", (16, 8)), (false, false));
+        // Few ranks on the network, and many.
+        assert_eq!([2, 4].map(|ranks| settings_for((2, 2), "linear", (2, ranks))), [(true, true); 2]);
+        assert_eq!(settings_for((2, 2), "linear", (2, 64)), (false, false));
+        assert_eq!(settings_for((2, 2), "linear", (4, 1)), (true, true));
+        assert_eq!(settings_for((2, 4), "linear", (16, 4)), (false, false));
     }
 
     #[test]
