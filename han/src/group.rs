@@ -44,7 +44,7 @@ impl Within<'_> {
 }
 
 impl Within<'_> {
-    /// Numbers that a communicator of `members` takes.
+    /// How many numbers a communicator of `members` takes.
     fn numbers(&self, members: &[usize]) -> u32 {
         nodes::numbers(&nodes_of(self, members, self.context))
     }
@@ -120,21 +120,16 @@ pub(crate) fn split(
         members.sort_by_key(|&rank| (wishes[rank].key, rank));
         members
     };
-    // Numbers that no rank has used, as many for each group as it needs, so that messages tell the groups apart.
-    let mut numbers = 0_u32;
-    let mut offset = 0;
-    for &known in &colors {
-        if Some(known) == color {
-            offset = numbers;
-        }
-        numbers += within.numbers(&members(known));
-    }
+    // Numbers that no rank has used, for all groups the same, as these have no rank in common; and an id for each group.
+    let numbers = colors.iter().map(|&known| within.numbers(&members(known))).max().unwrap_or(0);
     let first_id = wishes.iter().map(|wish| wish.next_id).max().unwrap_or(0);
     let first_id = free_numbers(&mut within, first_id, numbers)?;
-    context.next_id.set(first_id.wrapping_add(numbers));
-    let id = first_id.wrapping_add(offset);
+    let place = |color: u32| colors.iter().position(|&known| known == color);
+    let ids = |groups: usize| u32::try_from(groups).unwrap_or(0);
+    context.next_id.set(first_id.wrapping_add(numbers.max(ids(colors.len()))));
+    let id = first_id.wrapping_add(ids(color.and_then(place).unwrap_or(0)));
 
-    make(&mut within, &color.map(members).unwrap_or_default(), id, context)
+    make(&mut within, &color.map(members).unwrap_or_default(), id, Link::number_of(first_id), context)
 }
 
 /// A communicator of all ranks of `exchange`, which has their numbers in the world; see `Context::communicator`.
@@ -154,7 +149,7 @@ pub(crate) fn together(exchange: &mut dyn Exchange, context: &Inner) -> Result<C
         }
         let words = gather(exchange, &[u8::from(is_free)])?;
         if words.iter().all(|word| word.first() == Some(&1)) {
-            let made = make(exchange, &members, agreed, context)?;
+            let made = make(exchange, &members, agreed, Link::number_of(agreed), context)?;
             return made.ok_or_else(Error::none_made);
         }
         first_id = context.next_id.get().max(agreed.wrapping_add(1));
@@ -162,9 +157,9 @@ pub(crate) fn together(exchange: &mut dyn Exchange, context: &Inner) -> Result<C
     Err(too_many(numbers))
 }
 
-/// Makes a communicator of `members` of `whole`; `None` if there are none. Collective over `whole`, whose ranks may have
-/// other members.
-fn make(whole: &mut dyn Exchange, members: &[usize], id: u32, context: &Inner) -> Result<Option<Carrier>> {
+/// Makes a communicator of `members` of `whole`, whose messages have numbers from `number` on; `None` if there are none.
+/// Collective over `whole`, whose ranks may have other members.
+fn make(whole: &mut dyn Exchange, members: &[usize], id: u32, number: u16, context: &Inner) -> Result<Option<Carrier>> {
     let world: Vec<usize> = members.iter().map(|&member| whole.number(member)).collect();
     let node_of = nodes_of(whole, members, context);
     let has_one_node = node_of.iter().all(|node| *node == node_of[0]);
@@ -181,7 +176,7 @@ fn make(whole: &mut dyn Exchange, members: &[usize], id: u32, context: &Inner) -
         (Some(Made::Node(local)), _) => Ok(Some(Carrier::Node(local))),
         (Some(Made::OfNode(of_node)), Some(network)) => {
             let topology = Some(network.topology(&world));
-            let flat = FabricComm::new(Rc::clone(&network.link), id, Link::number_of(id), world, topology)?;
+            let flat = FabricComm::new(Rc::clone(&network.link), id, number, world, topology)?;
             Ok(Some(Carrier::Nodes(Nodes::new(flat, &node_of, of_node)?)))
         }
         _ => Ok(None),

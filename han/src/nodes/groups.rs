@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::parts::in_part;
 use crate::task::{Layout, Stream};
 
-/// Numbers for messages that a communicator of ranks on the nodes `node_of` takes, from its id on: one for all ranks,
-/// two for each rail, or for all of them if no rank is on two, and one for each step in which ranks are in pairs.
+/// Successive numbers for messages that a communicator of ranks on the nodes `node_of` takes: one for all ranks, two for
+/// all rails that have no rank in common, and one for each step in which ranks are in pairs.
 pub(crate) fn numbers(node_of: &[usize]) -> u32 {
     let layout = Layout::new(node_of);
     let of_pairs = u32::try_from(layout.most_exchanges()).unwrap_or(0);
@@ -21,8 +21,13 @@ pub(crate) fn numbers(node_of: &[usize]) -> u32 {
 }
 
 fn before_pairs(layout: &Layout) -> u32 {
-    let rails = if layout.is_even() { 1 } else { layout.rails() };
-    1 + 2 * u32::try_from(rails).unwrap_or(0)
+    let colors = if has_rails(layout) { layout.colors() } else { 0 };
+    1 + 2 * u32::try_from(colors).unwrap_or(0)
+}
+
+/// Where no node has two ranks, all ranks are what leaders would be.
+fn has_rails(layout: &Layout) -> bool {
+    layout.rails() > 1
 }
 
 /// What the ranks of a node make together.
@@ -88,27 +93,27 @@ impl Groups {
     pub(super) fn new(flat: FabricComm, layout: &Layout, of_node: Option<OfNode>) -> Result<Self> {
         let rank = flat.rank();
         let (node, local) = (layout.node_of(rank), layout.local_of(rank));
-        let rails = if layout.rails() == 1 { 0 } else { layout.rails() };
+        let rails = if has_rails(layout) { layout.rails() } else { 0 };
+        let number = |place: u32| Link::number_of(u32::from(flat.number()) + place);
         let rail = |rail: usize| -> Result<Option<Rail>> {
             if layout.leader(node, rail) != local {
                 return Ok(None);
             }
             let world: Vec<usize> = layout.rail(rail).into_iter().map(|rank| flat.world()[rank]).collect();
             // Rails without a common rank can have the same numbers.
-            let place = if layout.is_even() { 0 } else { u32::try_from(rail).unwrap_or(0) };
+            let color = u32::try_from(layout.color_of(rail)).unwrap_or(0);
             let group = |offset: u32| {
-                let number = Link::number_of(flat.id().wrapping_add(1 + 2 * place + offset));
-                FabricComm::new(Rc::clone(flat.link()), flat.id(), number, world.clone(), None)
+                FabricComm::new(Rc::clone(flat.link()), flat.id(), number(1 + 2 * color + offset), world.clone(), None)
             };
             Ok(Some(Rail { out: group(0)?, back: group(1)? }))
         };
         let rails = (0..rails).map(rail).collect::<Result<_>>()?;
-        let first = flat.id().wrapping_add(before_pairs(layout));
+        let first = before_pairs(layout);
         let pair = |later: usize| -> Result<Option<FabricComm>> {
             let Some(pair) = layout.pair(rank, later) else { return Ok(None) };
             let world = pair.map(|rank| flat.world()[rank]).to_vec();
             // A rank is in one pair of a step at most.
-            let number = Link::number_of(first.wrapping_add(u32::try_from(later).unwrap_or(0)));
+            let number = number(first + u32::try_from(later).unwrap_or(0));
             Ok(Some(FabricComm::new(Rc::clone(flat.link()), flat.id(), number, world, None)?))
         };
         let pairs = (0..layout.most_exchanges()).map(pair).collect::<Result<_>>()?;
@@ -194,4 +199,18 @@ pub(super) fn misplaced() -> Error {
         pid: std::process::id(),
         why: "a task was planned for a group that its rank is not in".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_are_nearly_as_full_take_few_numbers() {
+        let of = |sizes: &[usize]| {
+            let nodes = sizes.iter().enumerate().flat_map(|(node, &ranks)| std::iter::repeat_n(node, ranks));
+            before_pairs(&Layout::new(&nodes.collect::<Vec<_>>()))
+        };
+        assert_eq!([of(&[1, 1, 1]), of(&[64, 64]), of(&[64, 63]), of(&[8, 3, 8]), of(&[8, 1])], [1, 3, 5, 7, 17]);
+    }
 }

@@ -74,10 +74,28 @@ impl Layout {
         self.sizes.1
     }
 
+    /// Ranks of the node that has fewest.
+    #[must_use]
+    pub fn least(&self) -> usize {
+        self.sizes.0
+    }
+
     /// Whether all nodes have as many ranks, so that no rank is on two rails.
     #[must_use]
     pub fn is_even(&self) -> bool {
-        self.sizes.0 >= self.sizes.1
+        self.least() >= self.rails()
+    }
+
+    /// The colour of a rail: those of one colour have no rank in common, as they are less apart than any node has ranks.
+    #[must_use]
+    pub fn color_of(&self, rail: usize) -> usize {
+        rail / self.least()
+    }
+
+    /// Colours that rails have: one where all nodes have as many ranks.
+    #[must_use]
+    pub fn colors(&self) -> usize {
+        self.rails().div_ceil(self.least())
     }
 
     /// The local rank by which a node takes part in a rail.
@@ -121,7 +139,25 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn rails_of_one_color_have_no_rank_in_common(nodes in prop::collection::vec(0_usize..4, 1..40)) {
+            let layout = Layout::new(&nodes);
+            let rails = || 0..layout.rails();
+            assert!(rails().all(|rail| layout.color_of(rail) < layout.colors()));
+            for color in 0..layout.colors() {
+                let mut ranks: Vec<usize> = rails().filter(|&rail| layout.color_of(rail) == color).flat_map(|rail| layout.rail(rail)).collect();
+                let all = ranks.len();
+                ranks.sort_unstable();
+                ranks.dedup();
+                assert_eq!(ranks.len(), all, "color {color}");
+            }
+        }
+    }
 
     #[test]
     fn nodes_and_rails_of_any_mapping() {

@@ -111,6 +111,12 @@ impl FabricComm {
         self.id
     }
 
+    /// The number that its messages carry.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
     /// World rank of each rank.
     #[must_use]
     pub fn world(&self) -> &[usize] {

@@ -54,7 +54,14 @@ fn any_number_of_operations_may_be_under_way() {
 
 #[test]
 fn there_are_so_many_communicators_and_no_more() {
-    check("too-many", ["2", "2"], None, "");
+    check("too-many 32000", ["2", "2"], None, "");
+    // Nodes of 3 and 2 ranks.
+    check("too-many 5000", ["5", "2"], None, "");
+}
+
+#[test]
+fn groups_of_one_split_share_numbers() {
+    check("many-splits", ["4", "2"], None, "");
 }
 
 #[test]

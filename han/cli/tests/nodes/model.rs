@@ -178,8 +178,8 @@ pub(crate) fn very_many() -> Result<()> {
     context.finalize()
 }
 
-/// The role: communicators until there are no numbers for more, and one in the place of one that was freed.
-pub(crate) fn too_many() -> Result<()> {
+/// The role: communicators until there are no numbers for more, at least so many, and one in the place of one that was freed.
+pub(crate) fn too_many(least: usize) -> Result<()> {
     let context = Context::init()?;
     let world = context.world();
     let mut all = Vec::new();
@@ -190,9 +190,30 @@ pub(crate) fn too_many() -> Result<()> {
         }
     };
     assert!(refused.contains("too many communicators over nodes: messages have 32768 numbers"), "{refused}");
-    assert!(all.len() > 8000, "{}", all.len());
+    assert!(all.len() > least, "{}", all.len());
     drop(all.swap_remove(77));
     world.dup()?.barrier()?;
+    println!("rank {} has checked everything on {} nodes", world.rank(), context.node_count());
+    context.finalize()
+}
+
+/// The role: more groups than there are numbers, each of which has what its own ranks gave, with all others at work.
+pub(crate) fn many_splits() -> Result<()> {
+    let context = Context::init()?;
+    let world = context.world();
+    let (half, peer) = (world.rank() % 2, world.rank() / 2);
+    let mut all = Vec::new();
+    for number in 0..17_000_u32 {
+        let part = world.split(u32::try_from(half).ok(), 0)?.unwrap();
+        assert_eq!((part.rank(), part.size()), (peer, world.size() / 2));
+        if number % 500 == 0 {
+            let begun = |root: usize| part.ibcast(vector(if part.rank() == root { half } else { 99 }, 3), root);
+            for bcast in [begun(0)?, begun(part.size() - 1)?] {
+                assert_eq!(bcast.wait()?, vector(half, 3));
+            }
+        }
+        all.push(part);
+    }
     println!("rank {} has checked everything on {} nodes", world.rank(), context.node_count());
     context.finalize()
 }
