@@ -71,7 +71,7 @@ const NO_MESSAGES: [&str; 8] = [
     "operators that commute were measured, and this one does not",
     "the result may not depend on what was measured",
     "…=… is set, and something else was measured to be best",
-    "nodes have different numbers of ranks, so that some would have nobody to exchange with",
+    "a node has one rank alone, which cannot exchange with several other nodes at once",
     "an error stays one",
     "a version of Cargo consists of numbers",
 ];

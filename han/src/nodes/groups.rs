@@ -54,7 +54,7 @@ impl OfNode {
         for stream in [Stream::Up, Stream::Down] {
             comms.push((stream, LocalComm::together(exchange, Rc::clone(job), id, ranks.to_vec())?));
         }
-        for parts in Layout::new(node_of).fewer_parts() {
+        for parts in Layout::new(node_of).fewer_parts(ranks.len()) {
             // The others look on.
             let rank = exchange.rank();
             let own = [rank];

@@ -15,7 +15,7 @@ pub(super) fn is_set(over: &OverNodes<'_>, inter: &Inter, form: Form) -> Option<
         && inter.algorithm_of(over.collective) == Some(Algorithm::Nap);
     let can = || match over.layout.has_pairs() {
         true => Ok(()),
-        false => Err("nodes have different numbers of ranks, so that some would have nobody to exchange with"),
+        false => Err("a node has one rank alone, which cannot exchange with several other nodes at once"),
     };
     is_set.then(can)
 }
@@ -77,8 +77,9 @@ mod tests {
     #[test]
     fn what_is_set_is_taken_where_ranks_have_pairs() {
         let set = Inter { algorithm: Some(Algorithm::Nap), ..Inter::default() };
-        for commutative in [true, false] {
-            let taken = choice(&[0, 0, 1, 1, 2, 2], &set, commutative);
+        let layouts = [&[0, 0, 1, 1, 2, 2][..], &[0, 0, 0, 1, 1, 2, 2]];
+        for (nodes, commutative) in layouts.into_iter().flat_map(|nodes| [(nodes, true), (nodes, false)]) {
+            let taken = choice(nodes, &set, commutative);
             assert_eq!((taken.to_string().as_str(), taken.shape.across), ("nodes/nap", Across::NodeAware));
             assert_eq!(algorithm(&taken), "nap: the setting says so");
             assert!(taken.points.iter().all(|point| point.what != "leaders"));
@@ -91,9 +92,9 @@ mod tests {
     #[test]
     fn where_it_cannot_be_taken_the_reason_is_told() {
         let set = Inter { algorithms: [None, None, Some(Algorithm::Nap)], ..Inter::default() };
-        let uneven = choice(&[0, 0, 1, 1, 1], &set, true);
-        assert_eq!((uneven.to_string().as_str(), uneven.shape.across), ("nodes/recursive-doubling", Across::Whole));
-        assert!(algorithm(&uneven).contains("(nap is set, but nodes have different numbers of ranks"), "{uneven:?}");
+        let alone = choice(&[0, 1, 1, 1], &set, true);
+        assert_eq!((alone.to_string().as_str(), alone.shape.across), ("nodes/recursive-doubling", Across::Whole));
+        assert!(algorithm(&alone).contains("(nap is set, but a node has one rank alone"), "{alone:?}");
         // Ranks that are not numbered node by node: the partial results of nodes would not be in order.
         let unordered = choice(&[0, 1, 0, 1], &set, false);
         assert_eq!(unordered.form, Form::Flat);

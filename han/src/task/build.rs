@@ -105,6 +105,11 @@ impl<'a> Builder<'a> {
         collective == Collective::Allreduce && across == Across::NodeAware && self.layout.has_pairs()
     }
 
+    /// Ranks of this node.
+    pub(super) fn members(&self) -> usize {
+        self.layout.members(self.node).len()
+    }
+
     /// The rail of a slice: the root leads the first one of its node.
     fn rail(&self, slice: usize) -> usize {
         let first = if self.shape.collective.has_root() { self.layout.rail_of(self.shape.root) } else { 0 };
@@ -114,7 +119,7 @@ impl<'a> Builder<'a> {
     fn piece(&self, (chunk, slice): (usize, usize), range: Range<usize>, rail: usize) -> Piece {
         let leader = self.layout.leader(self.node, rail);
         let leads = leader == self.layout.local_of(self.rank);
-        let in_company = self.layout.members(self.node).len() > 1;
+        let in_company = self.members() > 1;
         Piece { chunk, slice, range, rail, leader, leads, in_company }
     }
 

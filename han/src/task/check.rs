@@ -267,22 +267,29 @@ proptest! {
     }
 }
 
-/// Nodes of as many ranks each, numbered node by node or in turns.
-fn even_layouts() -> impl Strategy<Value = Layout> {
-    (2_usize..14, 2_usize..5, any::<bool>()).prop_map(|(nodes, ranks, in_turns)| {
-        let node = |rank: usize| if in_turns { rank % nodes } else { rank / ranks };
-        Layout::new(&(0..nodes * ranks).map(node).collect::<Vec<_>>())
+/// Nodes of several ranks each, of as many or not, numbered node by node or in turns.
+fn layouts_with_pairs() -> impl Strategy<Value = Layout> {
+    let even = (2_usize..14, 2_usize..5).prop_map(|(nodes, ranks)| vec![ranks; nodes]);
+    let uneven = prop::collection::vec(2_usize..6, 2..14);
+    (prop_oneof![even, uneven], any::<bool>()).prop_map(|(sizes, in_turns)| {
+        let of_node = |(node, &ranks): (usize, &usize)| (0..ranks).map(move |local| (local, node));
+        let mut seats: Vec<(usize, usize)> = sizes.iter().enumerate().flat_map(of_node).collect();
+        if in_turns {
+            seats.sort_unstable();
+        }
+        Layout::new(&seats.into_iter().map(|(_, node)| node).collect::<Vec<_>>())
     })
 }
 
 proptest! {
     #[test]
     fn node_aware_plans_give_everybody_every_contribution_once_and_in_order(
-        layout in even_layouts(),
+        layout in layouts_with_pairs(),
         (count, chunk_bytes) in (0_usize..40, 8_usize..80),
         in_place in any::<bool>(),
-        choices in prop::collection::vec((0_usize..56, 0_usize..6, 0_usize..3), 0..400),
+        choices in prop::collection::vec((0_usize..70, 0_usize..6, 0_usize..3), 0..400),
     ) {
+        assert!(layout.has_pairs());
         let (collective, across) = (Collective::Allreduce, Across::NodeAware);
         let shape = Shape { collective, count, element_bytes: 4, chunk_bytes, leaders: 1, across, root: 0 };
         Play::new(&layout, &shape, in_place).run(&choices);
@@ -291,22 +298,24 @@ proptest! {
 
 #[test]
 fn node_aware_ranks_send_as_few_messages_between_nodes_as_the_paper_says() {
-    for nodes in 2..40 {
-        for ranks in 2..8 {
-            let layout = Layout::new(&(0..nodes * ranks).map(|rank| rank / ranks).collect::<Vec<_>>());
-            let (collective, across) = (Collective::Allreduce, Across::NodeAware);
-            let shape = Shape { collective, count: 1, element_bytes: 8, chunk_bytes: 64, leaders: 1, across, root: 0 };
-            let least = (0..).find(|&steps| usize::pow(ranks, steps) >= nodes).unwrap_or(0) as usize;
-            let mut most = 0;
-            for rank in 0..layout.size() {
-                let plan = TaskPlan::new(&layout, &shape, rank);
-                let between = plan.tasks.iter().filter(|task| !task.stream.is_in_memory());
-                let sent = between.filter(|task| layout.group(rank, task.stream)[task.root] == rank).count();
-                most = most.max(sent);
-                assert!(plan.tasks.iter().all(|task| !matches!(task.stream, Stream::Rail(_) | Stream::Back(_))));
-            }
-            assert!(most <= least && most > 0, "{nodes} nodes of {ranks}: {most} messages of a rank");
+    for (nodes, ranks, more) in
+        (2..40).flat_map(|nodes| (2..8).flat_map(move |ranks| [0, 2].map(|more| (nodes, ranks, more))))
+    {
+        // Every third node has more ranks.
+        let of_node = |node: usize| std::iter::repeat_n(node, if node % 3 == 1 { ranks + more } else { ranks });
+        let layout = Layout::new(&(0..nodes).flat_map(of_node).collect::<Vec<_>>());
+        let (collective, across) = (Collective::Allreduce, Across::NodeAware);
+        let shape = Shape { collective, count: 1, element_bytes: 8, chunk_bytes: 64, leaders: 1, across, root: 0 };
+        let least = (0..).find(|&steps| usize::pow(ranks, steps) >= nodes).unwrap_or(0) as usize;
+        let mut most = 0;
+        for rank in 0..layout.size() {
+            let plan = TaskPlan::new(&layout, &shape, rank);
+            let between = plan.tasks.iter().filter(|task| !task.stream.is_in_memory());
+            let sent = between.filter(|task| layout.group(rank, task.stream)[task.root] == rank).count();
+            most = most.max(sent);
+            assert!(plan.tasks.iter().all(|task| !matches!(task.stream, Stream::Rail(_) | Stream::Back(_))));
         }
+        assert!(most <= least && most > 0, "{nodes} nodes of {ranks} and {more} more: {most} messages of a rank");
     }
 }
 

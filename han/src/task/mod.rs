@@ -119,7 +119,7 @@ pub enum Across {
     Whole,
     /// By a reduction and a broadcast of leaders (`ir`, `ib`).
     Split,
-    /// By exchanges of all ranks, step by step (`nap-allreduce`, section III). Only on nodes of as many ranks each
+    /// By exchanges of all ranks, step by step (`nap-allreduce`, section III). Only on nodes of several ranks each
     /// ([`Layout::has_pairs`]).
     NodeAware,
 }

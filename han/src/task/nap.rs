@@ -4,7 +4,8 @@
 //! Who exchanges with whom, also where the number of nodes is no power of the ranks on each, is
 //! [`net_fabric::algorithm::nap::steps`]. In each step the first ranks of a node have a part each, in the order of the groups of
 //! nodes that they are from, so operands meet in the order of the ranks. Where these are all ranks of the node, `sa` combines
-//! the parts; else `sr` of these ranks alone does, and `sb` tells the others.
+//! the parts; else `sr` of these ranks alone does, and `sb` tells the others. As many ranks of each node take part between
+//! nodes as the smallest has.
 
 use net_fabric::algorithm::nap::{Exchange, Seat, steps};
 use reduce_kernels::Place;
@@ -13,10 +14,10 @@ use super::build::{Builder, Piece, SLOTS};
 use super::{Kind, Layout, Stream};
 
 impl Layout {
-    /// Whether all nodes have as many ranks, and at least two, so that these can exchange with those of other nodes.
+    /// Whether all nodes have several ranks, so that these can exchange with those of other nodes, each with another one.
     #[must_use]
     pub fn has_pairs(&self) -> bool {
-        self.nodes() > 1 && self.rails() > 1 && self.is_even()
+        self.nodes() > 1 && self.least() > 1
     }
 
     /// The steps of a node-aware allreduce for a rank: none without pairs.
@@ -24,7 +25,7 @@ impl Layout {
         if !self.has_pairs() {
             return Vec::new();
         }
-        steps(self.nodes(), self.rails(), self.node_of(rank), self.local_of(rank))
+        steps(self.nodes(), self.least(), self.node_of(rank), self.local_of(rank))
     }
 
     /// The two ranks, in their order, one of them `rank`, that exchange in the step that `later` others follow.
@@ -40,11 +41,11 @@ impl Layout {
         (0..self.nodes()).map(|node| self.exchanges(self.members(node)[0]).len()).max().unwrap_or(0)
     }
 
-    /// How many ranks of a node have a part in a step, where these are not all: in ascending order.
-    pub(crate) fn fewer_parts(&self) -> Vec<usize> {
+    /// How many ranks of a node of so many have a part in a step, where these are not all: in ascending order.
+    pub(crate) fn fewer_parts(&self, ranks: usize) -> Vec<usize> {
         let of_node = |node: usize| self.exchanges(self.members(node)[0]);
         let parts = (0..self.nodes()).flat_map(of_node).map(|exchange| exchange.parts);
-        let fewer: std::collections::BTreeSet<usize> = parts.filter(|&parts| parts < self.rails()).collect();
+        let fewer: std::collections::BTreeSet<usize> = parts.filter(|&parts| parts < ranks).collect();
         fewer.into_iter().collect()
     }
 }
@@ -88,7 +89,7 @@ impl Builder<'_> {
                 after[1] = Some(self.task(Kind::Ib, chunk, Stream::Pair(later), root, part, Some(part), free));
             }
         }
-        let (members, local) = (self.layout.rails(), self.layout.local_of(self.rank));
+        let (members, local) = (self.members(), self.layout.local_of(self.rank));
         let (read, last) = if exchange.parts == members {
             let sa = self.task(Kind::Sa, chunk, Stream::Up, 0, part, Some(recv), after);
             (sa, sa)

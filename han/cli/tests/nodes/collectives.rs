@@ -93,9 +93,10 @@ fn nap_agrees_with_the_model_on_any_number_of_nodes() {
         // Figure 9: they do not divide.
         (["6", "3"], event_driven),
         (["10", "5"], wait_all),
-        // Nodes of 3, 2 and 2 ranks.
+        // Nodes of 3, 2 and 2 ranks, and of 3, 3, 3 and 2.
         (["7", "3"], event_driven),
         (["7", "3"], wait_all),
+        (["11", "4"], event_driven),
     ] {
         check("short-model", shape, None, &format!("inter_algorithm=nap,{policy}"));
     }
@@ -255,7 +256,9 @@ fn explain_names_the_algorithm_and_its_setting() {
     assert!(text.contains("net/nap"), "{text}");
     let text = explain(&["allreduce", "8", "-n", "16", "--nodes", "4"], "inter_algorithm=smp");
     assert!(text.contains("net/smp") && text.contains("goes by the nodes itself"), "{text}");
-    let text = explain(&["allreduce", "8", "-n", "15", "--nodes", "4"], "inter_algorithm=nap,assume_own_cores=1");
+    let text = explain(&["allreduce", "8", "-n", "15", "--nodes", "4"], "inter_algorithm=nap");
+    assert!(text.contains("nodes/nap") && text.contains("combines in the memory of each node"), "{text}");
+    let text = explain(&["allreduce", "8", "-n", "7", "--nodes", "4"], "inter_algorithm=nap,assume_own_cores=1");
     assert!(text.contains("nodes/recursive-doubling") && text.contains("nap is set, but"), "{text}");
     let text = explain(&["bcast", "8", "--nodes", "4", "--json"], "inter_algorithm=ring");
     assert!(text.contains("\"nodes\":4") && text.contains("ring is set, but"), "{text}");

@@ -74,7 +74,8 @@ fn explain_takes_settings_as_bench_does() {
         assert!(nap("12").contains(expected), "{expected}: {}", nap("12"));
     }
     assert!(!nap("9").contains("sr(0)"), "all ranks of a node have a part: {}", nap("9"));
-    assert!(nap("7").contains("nap is set, but nodes have different numbers of ranks"), "{}", nap("7"));
+    assert!(nap("7").contains("on both levels: nodes/nap"), "nodes of 3, 2 and 2 ranks: {}", nap("7"));
+    assert!(nap("5").contains("nap is set, but a node has one rank alone"), "{}", nap("5"));
     let short = explain(&["allreduce", "8", "-n", "8", "--nodes", "2", "--set", "leaders=2"]).unwrap();
     assert!(short.contains("leaders is 1: each leads a slice of whole lines"), "{short}");
     assert!(explain(&["bcast", "8", "--set", "chunk=1"]).unwrap_err().contains("valid keys are "));
