@@ -20,7 +20,7 @@ pub use in_memory::InMemory;
 pub use shm_core::{Explanation, Question};
 
 /// A job that `han run` would start on this machine, which plays all nodes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Foreseen {
     config: Config,
     layout: Layout,
@@ -82,6 +82,16 @@ impl Foreseen {
             provider: endpoint.map(|endpoint| endpoint.provider()),
             points,
         })
+    }
+
+    /// The same job with `key=value,...` set beside what is set between nodes.
+    ///
+    /// # Errors
+    /// As [`Config::set_all`].
+    pub fn with(&self, set: &str) -> Result<Self> {
+        let mut config = self.config.clone();
+        config.set_all(set)?;
+        Ok(Self { config, ..self.clone() })
     }
 
     /// Which rank is where.

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::{Command, ExitCode};
 
 use han::foreseen::{Foreseen, InMemory};
-use han::select::form::Form;
+use han::select::form::{Choice, Form};
 use han::task::{Across, Shape, figure};
 use han::{Collective, Config, Datatype};
 use reduce_kernels::Folding;
@@ -30,7 +30,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// The collectives that need a length.
 const WITH_DATA: [(&str, &str); 3] = [("collective", "bcast"), ("collective", "reduce"), ("collective", "allreduce")];
 /// The setting by which leaders reduce and broadcast instead of an allreduce.
-const SPLIT: &str = "HAN_SET=inter_allreduce_algorithm=ir+ib";
+const SPLIT: &str = "inter_allreduce_algorithm=ir+ib";
 /// Keys of a node's engine that say something of the network, too.
 const OF_BOTH_LEVELS: [&str; 3] = ["assume_own_cores", "timeout_s", "topology"];
 
@@ -174,7 +174,7 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     }
     let bytes = args.bytes.unwrap_or(0);
     let foreseen = Foreseen::here((ranks, nodes), args.on_node, config.clone())?;
-    let choice = foreseen.explain(args.collective, bytes, args.dtype(), !args.non_commutative, args.root());
+    let choice = chosen(args, &foreseen);
     let points = &choice.points;
     let (in_memory, no_effect) = match choice.form {
         Form::Flat => (Vec::new(), said_of_memory(args, &config)),
@@ -220,17 +220,24 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     }
     match (args.plan, choice.form) {
         (true, Form::Hierarchical) => {
-            let draw = |shape| figure::draw(foreseen.layout(), &shape).map_err(|why| format!("--plan: {why}"));
-            write!(out, "{}", draw(choice.shape)?)?;
+            let draw = |shape: &Shape| figure::draw(foreseen.layout(), shape).map_err(|why| format!("--plan: {why}"));
+            write!(out, "{}", draw(&choice.shape)?)?;
             if coll == Collective::Allreduce && choice.shape.across == Across::Whole {
-                writeln!(out, "\nthe same with {SPLIT}: ia, between nodes, as ir and ib")?;
-                write!(out, "{}", draw(Shape { across: Across::Split, ..choice.shape })?)?;
+                let split = chosen(args, &foreseen.with(SPLIT)?);
+                writeln!(out, "\nthe same with HAN_SET={SPLIT}: ia, between nodes, as ir and ib")?;
+                write!(out, "{}", draw(&split.shape)?)?;
             }
         }
         (true, Form::Flat) => writeln!(out, "there is no plan of tasks to draw: it is one operation of all ranks")?,
         (false, _) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What `job` would choose.
+fn chosen(args: &Args, job: &Foreseen) -> Choice {
+    let bytes = args.bytes.unwrap_or(0);
+    job.explain(args.collective, bytes, args.dtype(), !args.non_commutative, args.root())
 }
 
 /// What was asked for that says something of the memory of a node alone.

@@ -68,6 +68,18 @@ fn explain_takes_settings_as_bench_does() {
     {
         assert!(two.contains(expected), "{expected}: {two}");
     }
+    // The second figure is that of the setting which it names.
+    for (bytes, cores) in [("8M", "0"), ("4M", "1")] {
+        let of = |set: &[&str]| {
+            let cores = format!("assume_own_cores={cores}");
+            let plan = ["allreduce", bytes, "-n", "4", "--nodes", "2", "--plan", "--set", &cores];
+            explain(&[&plan[..], set].concat()).unwrap()
+        };
+        let (both, split) = (of(&[]), of(&["--set", "inter_allreduce_algorithm=ir+ib"]));
+        let (_, second) = both.split_once("the same with HAN_SET=inter_allreduce_algorithm=ir+ib").unwrap();
+        let (_, second) = second.split_once('\n').unwrap();
+        assert!(second.len() > 100 && split.ends_with(second), "{both}\n{split}");
+    }
     let nap = ["--plan", "--set", "inter_allreduce_algorithm=nap"];
     let nap = |ranks| explain(&[&["allreduce", "8", "--nodes", "3", "-n", ranks], &nap[..]].concat()).unwrap();
     for expected in ["on both levels: nodes/nap", "algorithm is nap: the setting says so", "sa(0)", "ib(0)", "sr(0)"] {
