@@ -71,7 +71,7 @@ pub struct Config {
 }
 
 /// Changes with the sources of the library: who decides, and by what.
-const BUILD: &str = env!("HAN_BUILD");
+pub(crate) const BUILD: &str = env!("HAN_BUILD");
 
 /// All that collectives are chosen by, in short: what must be the same on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::search::Work;
+use crate::config::BUILD;
 
 /// The first line of a journal.
 const TITLE: &str = "han tune, interrupted: version 1";
@@ -29,10 +30,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// An empty one, of the search that `title` tells from others, part by part with ", " between.
+    /// An empty one, of the search by this build that `title` tells from others, part by part with ", " between.
     #[must_use]
     pub fn new(title: &str) -> Self {
-        Self { title: title.replace('\n', " "), entries: BTreeMap::new() }
+        // What settings mean may be another thing in another one.
+        Self { title: format!("build {BUILD}, {}", title.replace('\n', " ")), entries: BTreeMap::new() }
     }
 
     /// What is known of `work`.
@@ -155,6 +157,8 @@ mod tests {
         let other = Journal::new("2 nodes, --min 8, --quick true")
             .resume(&Journal::new("2 nodes, --min 4, --quick true").head());
         assert_eq!(other.unwrap_err(), "is of another search: it has --min 4, this one --min 8");
+        let elsewhere = Journal::new("2 x 2").head().replace(BUILD, "0123");
+        assert_eq!(resume(&elsewhere), format!("is of another search: it has build 0123, this one build {BUILD}"));
         for line in [
             "a = b",
             "a = 1 s:",
