@@ -39,6 +39,16 @@ impl Carrier {
         }
     }
 
+    /// The lowest rank in the world: it tells this group from others with the same id, which nodes may have made for
+    /// themselves.
+    pub(crate) fn first(&self, context: &Inner) -> usize {
+        let first = match self {
+            Self::Node(local) => local.world().iter().map(|&on_node| context.world_rank(on_node)).min(),
+            Self::Nodes(nodes) => nodes.flat().world().iter().copied().min(),
+        };
+        first.unwrap_or(0)
+    }
+
     /// Carries out `call` and waits for it.
     #[inline(always)] // a call of its own would save and restore a dozen registers
     pub(crate) fn run(&mut self, call: &Call<'_>, context: &Inner) -> Result<()> {

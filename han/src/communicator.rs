@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     rank: usize,
     size: usize,
     id: u32,
+    /// The group's lowest rank in the world.
+    first: usize,
     /// Calls that a trace knows.
     traced: Cell<u64>,
     /// Operations under way that a trace knows.
@@ -62,9 +64,9 @@ impl Shared {
 
 impl Communicator {
     pub(crate) fn new(carrier: Carrier, context: Rc<Own<Inner>>) -> Self {
-        let (rank, size, id) = (carrier.rank(), carrier.size(), carrier.id());
+        let (rank, size, id, first) = (carrier.rank(), carrier.size(), carrier.id(), carrier.first(&context));
         let (carrier, traced, open) = (RefCell::new(carrier), Cell::new(0), RefCell::default());
-        let shared = Own::new(Shared { carrier, rank, size, id, traced, open });
+        let shared = Own::new(Shared { carrier, rank, size, id, first, traced, open });
         Self { shared: Rc::new(shared), context }
     }
 
@@ -270,7 +272,7 @@ impl Communicator {
     /// How a trace calls the next operation, which is `call`.
     fn what(&self, trace: &Trace, call: &Call<'_>, carrier: &mut Carrier) -> What {
         let number = self.shared.traced.replace(self.shared.traced.get() + 1);
-        let name = CallName { communicator: self.id(), number };
+        let name = CallName { communicator: self.id(), group: self.shared.first as u64, number };
         What::call(call, name, trace.label(&carrier.next_choice(call, &self.context)))
     }
 

@@ -137,6 +137,7 @@ fn event(out: &mut String, store: &Store, rank: usize, row: usize, span: &Span, 
     };
     if let Some(Operation { call, bytes, part }) = span.what.of {
         argument("communicator", &call.communicator);
+        argument("group", &call.group);
         argument("number", &call.number);
         argument("bytes", &bytes);
         match part {

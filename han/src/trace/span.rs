@@ -65,6 +65,8 @@ pub(crate) struct What {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CallName {
     pub(crate) communicator: u32,
+    /// The lowest rank of its group: groups that have no rank in common may have the same communicator.
+    pub(crate) group: u64,
     /// Counts the calls on the communicator from 0, so it is the same on all ranks.
     pub(crate) number: u64,
 }

@@ -58,13 +58,13 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
     let all = Window::of(&spans);
     let window = match args.call {
         Some(call) => {
-            let window = Window::of(spans.iter().filter(|span| span.call() == Some(call)));
+            let window = Window::of(spans.iter().filter(|span| span.is_of(call)));
             window.ok_or_else(|| format!("there is no call {} on communicator {} here", call.1, call.0))?
         }
         None => all.unwrap_or_default().cut(args.from, args.to)?,
     };
     let mut inside = window.cut_out(&spans);
-    inside.retain(|span| args.call.is_none() || span.call().is_none_or(|call| Some(call) == args.call));
+    inside.retain(|span| args.call.is_none_or(|call| span.call().is_none() || span.is_of(call)));
     let longest = spans::longest_call(&inside).filter(|_| args.svg.is_some() && inside.len() > MOST_DRAWN);
     // Before the tables, whose reader may leave early.
     if let Some(path) = &args.svg {
@@ -77,8 +77,8 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         writeln!(
             stdout(),
             "drawn: call {} on communicator {}, the longest one (--call, --from and --to choose otherwise)",
-            longest.call.1,
-            longest.call.0
+            longest.name.number,
+            longest.name.communicator
         )?;
     }
     Ok(ExitCode::SUCCESS)

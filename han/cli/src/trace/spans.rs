@@ -24,10 +24,18 @@ pub(super) struct Window {
     pub(super) end_us: f64,
 }
 
+/// What tells a call from all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CallName {
+    pub(super) communicator: u64,
+    /// The lowest rank of its group, as nodes may give communicators of their own the same number.
+    group: u64,
+    pub(super) number: u64,
+}
+
 /// A call on all its ranks.
 pub(super) struct Call {
-    /// Communicator and number.
-    pub(super) call: (u64, u64),
+    pub(super) name: CallName,
     pub(super) window: Window,
 }
 
@@ -40,13 +48,13 @@ pub(super) fn of(traced: &Traced) -> Vec<Span<'_>> {
 
 /// The call that took longest, from the first rank that came to the last that left.
 pub(super) fn longest_call(spans: &[Span<'_>]) -> Option<Call> {
-    let mut calls = BTreeMap::<(u64, u64), Vec<&Span<'_>>>::new();
+    let mut calls = BTreeMap::<CallName, Vec<&Span<'_>>>::new();
     for span in spans.iter().filter(|span| span.is_call()) {
         if let Some(call) = span.call() {
             calls.entry(call).or_default().push(span);
         }
     }
-    let calls = calls.into_iter().filter_map(|(call, spans)| Some(Call { call, window: Window::of(spans)? }));
+    let calls = calls.into_iter().filter_map(|(name, spans)| Some(Call { name, window: Window::of(spans)? }));
     calls.max_by(|a, b| a.window.length_us().total_cmp(&b.window.length_us()))
 }
 
@@ -57,9 +65,15 @@ impl<'a> Span<'a> {
         Some(Self { rank: event.pid, row: event.tid, begin_us, end_us, event })
     }
 
-    /// Communicator and number of the call that it belongs to.
-    pub(super) fn call(&self) -> Option<(u64, u64)> {
-        Some((self.number("communicator")?, self.number("number")?))
+    /// The call that it is or belongs to.
+    pub(super) fn call(&self) -> Option<CallName> {
+        let (communicator, number) = (self.number("communicator")?, self.number("number")?);
+        Some(CallName { communicator, group: self.number("group").unwrap_or(0), number })
+    }
+
+    /// Whether it is or belongs to a call of this number on a communicator, of whichever group.
+    pub(super) fn is_of(&self, (communicator, number): (u64, u64)) -> bool {
+        self.call().is_some_and(|call| (call.communicator, call.number) == (communicator, number))
     }
 
     pub(super) fn is_call(&self) -> bool {

@@ -8,7 +8,7 @@ use han::tune::model::overlap;
 
 use super::Result;
 use super::file::Traced;
-use super::spans::{Span, Window, busy_us};
+use super::spans::{CallName, Span, Window, busy_us};
 use crate::numbers::{bytes_text, median, time_text};
 use crate::output::{counted, stdout};
 use crate::tables;
@@ -102,8 +102,8 @@ struct Calls {
 
 /// The calls of `spans` with all that `whole` has of them: ranks may have come long before a window begins.
 fn of_calls(whole: &[Span<'_>], spans: &[Span<'_>]) -> Table {
-    let shown: BTreeSet<(u64, u64)> = spans.iter().filter(|span| span.is_call()).filter_map(Span::call).collect();
-    let mut calls = BTreeMap::<(u64, u64), Vec<&Span<'_>>>::new();
+    let shown: BTreeSet<CallName> = spans.iter().filter(|span| span.is_call()).filter_map(Span::call).collect();
+    let mut calls = BTreeMap::<CallName, Vec<&Span<'_>>>::new();
     for span in whole.iter().filter(|span| span.is_call()) {
         if let Some(call) = span.call().filter(|call| shown.contains(call)) {
             calls.entry(call).or_default().push(span);
@@ -144,14 +144,14 @@ fn of_calls(whole: &[Span<'_>], spans: &[Span<'_>]) -> Table {
 
 /// How busy each rank was with tasks in a call, on average, for the kinds of calls that took longest.
 fn of_tasks(traced: &Traced, spans: &[Span<'_>]) -> Table {
-    let mut tasks = BTreeMap::<(usize, (u64, u64)), Vec<&Span<'_>>>::new();
+    let mut tasks = BTreeMap::<(usize, CallName), Vec<&Span<'_>>>::new();
     for span in spans.iter().filter(|span| span.word("kind").is_some()) {
         if let Some(call) = span.call() {
             tasks.entry((span.rank, call)).or_default().push(span);
         }
     }
-    let has_tasks = |call: &(u64, u64)| traced.ranks.iter().any(|rank| tasks.contains_key(&(rank.rank, *call)));
-    let mut kinds = BTreeMap::<(&str, u64), (f64, BTreeSet<(u64, u64)>)>::new();
+    let has_tasks = |call: &CallName| traced.ranks.iter().any(|rank| tasks.contains_key(&(rank.rank, *call)));
+    let mut kinds = BTreeMap::<(&str, u64), (f64, BTreeSet<CallName>)>::new();
     for span in spans.iter().filter(|span| span.is_call()) {
         if let Some(call) = span.call().filter(has_tasks) {
             let (time_us, calls) = kinds.entry((&span.event.name, span.number("bytes").unwrap_or(0))).or_default();

@@ -125,6 +125,24 @@ fn a_window_does_not_hide_who_came_first() {
 }
 
 #[test]
+fn who_is_of_another_group_is_not_late() {
+    let (_folder, file) = folder();
+    fs::write(
+        &file,
+        late().replacen(
+            "\"dur\":40.0,\"pid\":1,\"tid\":0,\"args\":{",
+            "\"dur\":40.0,\"pid\":1,\"tid\":0,\"args\":{\"group\":1,",
+            1,
+        ),
+    )
+    .unwrap();
+    let text = han_trace(&[file.to_str().unwrap()]).unwrap();
+    let row = text.lines().find(|line| line.starts_with("| bcast") && line.contains("| x ")).unwrap();
+    let cells: Vec<&str> = row.split(['|', ' ']).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells, ["bcast", "64", "x", "2", "1", "40.0", "40.0", "0.000"], "{text}");
+}
+
+#[test]
 fn a_picture_is_not_written_over_the_trace() {
     let (folder, file) = folder();
     fs::write(&file, TASKS).unwrap();

@@ -178,6 +178,26 @@ fn tasks_of_both_levels_have_lanes_of_their_own() {
 }
 
 #[test]
+fn calls_of_nodes_among_themselves_are_told_apart() {
+    let (_folder, file) = folder();
+    job(&["-n", "4", "--nodes", "2"], "nodes", &file).finish().expect(0, &[]);
+    let traced = Traced::read(&file);
+    let named = |rank| {
+        let spans = traced.spans(rank).into_iter().filter(|span| span.name == "bcast");
+        spans.map(|span| (span.args["communicator"].clone(), span.args["group"].clone())).collect::<Vec<_>>()
+    };
+    let ids: Vec<_> = (0..4).map(|rank| named(rank)[0].0.clone()).collect();
+    assert!(ids.iter().all(|id| *id == ids[0]), "nobody has told the nodes of each other's: {ids:?}");
+    assert_eq!([0, 1, 2, 3].map(|rank| named(rank)[4].1.clone()), [0, 0, 2, 2]);
+    let text = han_trace(&[file.to_str().unwrap()]).unwrap();
+    let row = text.lines().find(|line| line.starts_with("| bcast")).unwrap();
+    let cells: Vec<&str> = row.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!((cells[1], cells[3], cells[4]), ("24", "10", "0"), "calls: {text}");
+    let one = han_trace(&[file.to_str().unwrap(), "--call", &format!("{}:3", ids[0])]).unwrap();
+    assert!(one.contains("| bcast"), "{one}");
+}
+
+#[test]
 fn nodes_need_no_common_file_system() {
     let Some(testbed) = Testbed::up(2) else { return };
     // Each node has a /dev/shm of its own.

@@ -37,6 +37,7 @@ fn play_a_role() {
         "refused" => refused(),
         "late" => late(),
         "unlike" => unlike(),
+        "nodes" => nodes(),
         _ => panic!("no such role: {role}"),
     };
     if let Err(e) = played {
@@ -123,6 +124,17 @@ fn unlike() -> Result<()> {
     (0..30).try_for_each(|_| world.allreduce_in_place(&mut vector, Operator::Max))?;
     let vector = &mut vector[usize::from(world.rank() == 0)..];
     world.allreduce_in_place(vector, Operator::Max)?;
+    context.finalize()
+}
+
+/// Calls on communicators that nodes make for themselves.
+fn nodes() -> Result<()> {
+    let context = Context::init()?;
+    let node = context.world().split(Some(u32::try_from(context.world().rank() / 2).unwrap()), 0)?.unwrap();
+    let copy = node.dup()?;
+    for _ in 0..5 {
+        copy.bcast(&mut [1_u8; 24], 0)?;
+    }
     context.finalize()
 }
 
