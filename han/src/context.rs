@@ -156,6 +156,18 @@ impl Context {
         self.inner.network.as_ref().map(|network| network.provider.as_str())
     }
 
+    /// Whether ranks share cores somewhere, by which choices between nodes differ; false on one node.
+    #[must_use]
+    pub fn shares_cores(&self) -> bool {
+        self.inner.shares_cores()
+    }
+
+    /// Megabits a second that the slowest node's wire carries, if there are several nodes and anybody says.
+    #[must_use]
+    pub fn wire_mbit_s(&self) -> Option<u64> {
+        self.inner.wire_mbit_s()
+    }
+
     /// What was configured, and where.
     #[must_use]
     pub fn config(&self) -> &Config {

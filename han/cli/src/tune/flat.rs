@@ -118,14 +118,25 @@ pub(super) struct Estimated<'a> {
     equation: Option<Equation>,
 }
 
+/// By what a job chooses what its settings leave open.
+pub(super) struct Job {
+    /// Nodes, and ranks of each, numbered node by node.
+    pub(super) shape: (usize, usize),
+    pub(super) shares_cores: bool,
+    pub(super) wire_mbit_s: Option<u64>,
+    /// What is set of it, beside what is compared.
+    pub(super) set: Inter,
+}
+
 /// Estimates `wholes`.
 pub(super) fn estimates<'a>(
     machine: &Machine,
-    (nodes, ppn): (usize, usize),
+    job: &Job,
     collective: Collective,
     bytes: usize,
     wholes: &'a [Whole],
 ) -> Result<Vec<Estimated<'a>>> {
+    let (nodes, ppn) = job.shape;
     let layout = Layout::new(nodes, ppn)?;
     let places: Vec<usize> = (0..layout.ranks()).map(|rank| rank / ppn).collect();
     let topology = Topology::new(&[&places]);
@@ -136,12 +147,12 @@ pub(super) fn estimates<'a>(
         element_bytes: size_of::<f32>(),
         commutative: true,
         root: 0,
-        shares_cores: false,
-        wire_mbit_s: None,
+        shares_cores: job.shares_cores,
+        wire_mbit_s: job.wire_mbit_s,
         topology: Some(&topology),
     };
     let estimate = |whole: &'a Whole| {
-        let plan = explain(&question, &whole.family).plan;
+        let plan = explain(&question, &job.set.with(&whole.family)).plan;
         let (algorithm, chunk_bytes, policy) = (plan.algorithm, plan.chunk_bytes, plan.policy);
         let noise = Noise::None;
         let case = Case { layout, collective, algorithm, root: 0, bytes, chunk_bytes, policy, noise };
@@ -184,4 +195,44 @@ pub(super) fn show(machine: &Machine, estimates: &[Estimated<'_>]) -> Result<()>
         writeln!(stdout(), "{} algorithms; error of the estimate: median {:.1} %", errors.len(), median * 100.0)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_simulated_is_what_the_job_does() {
+        let line = Line { latency_s: 1e-5, byte_s: 1e-9 };
+        let level = Level { short: line, eager: line, rendezvous: line, loggp: None };
+        let machine = Machine {
+            name: String::new(),
+            model: Model::MaxRate,
+            sockets_per_node: 1,
+            short_below_bytes: KNEES[1],
+            eager_below_bytes: KNEES[2],
+            injection_bytes_per_s: None,
+            reduce_byte_s: 0.0,
+            copy_byte_s: 0.0,
+            socket: level,
+            node: level,
+            network: level,
+        };
+        let inter = |pairs: &[(&str, &str)]| {
+            let mut inter = Inter::default();
+            pairs.iter().for_each(|(key, value)| assert_eq!(inter.set(key, value), Ok(())));
+            inter
+        };
+        let wholes = [Whole { family: inter(&[("nodes_form", "flat"), ("inter_algorithm", "chain")]), us: 1.0 }];
+        let us = |wire_mbit_s, set| {
+            let job = Job { shape: (2, 2), shares_cores: false, wire_mbit_s, set };
+            estimates(&machine, &job, Collective::Bcast, 256 << 10, &wholes).map_or(f64::NAN, |found| found[0].us)
+        };
+        // On a slow wire pieces are shorter.
+        let by_wire = us(Some(1000), Inter::default());
+        assert!((by_wire - us(None, Inter::default())).abs() > 1.0);
+        for set in [("inter_chunk_bytes", "16384"), ("wire_mbit_s", "1000")] {
+            assert!((by_wire - us(None, inter(&[set]))).abs() < 1e-3, "{set:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use han::task::Layout;
 use han::tune::compare::{Row, compare};
 use han::tune::{Case, Measured, Method, Outcome, Point, Space, search};
 
@@ -17,15 +18,9 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
     let set = &args.job.how.set;
     let context = join(set)?;
     let world = context.world();
-    let nodes = context.node_count();
-    if nodes < 2 || !world.size().is_multiple_of(nodes) {
-        return Err(format!(
-            "{} ranks on {nodes} nodes: several nodes with as many ranks each are needed",
-            world.size()
-        )
-        .into());
-    }
-    let space = Space::new((nodes, world.size() / nodes), &args.collectives, bounds, args.quick);
+    let shape = shape_of(&context.nodes())?;
+    let (nodes, _) = shape;
+    let space = Space::new(shape, &args.collectives, bounds, args.quick);
     let methods = if args.compare { Method::NAMES.map(|(_, method)| method).to_vec() } else { vec![args.method] };
     let provider = context.provider().unwrap_or_default();
     let mut bench = Worker::new(world, &args.job.how, space.sizes.last().copied().unwrap_or(0), &space.segments)?;
@@ -91,6 +86,16 @@ pub(super) fn work(args: &Args, bounds: (usize, usize)) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Nodes and ranks of each, by the node of each rank: an error where these are not as many.
+pub(super) fn shape_of(node_of: &[usize]) -> Result<(usize, usize)> {
+    let layout = Layout::new(node_of);
+    let (ranks, nodes) = (layout.size(), layout.nodes());
+    if nodes < 2 || !layout.is_even() {
+        return Err(format!("{ranks} ranks on {nodes} nodes: several nodes with as many ranks each are needed").into());
+    }
+    Ok((nodes, layout.rails()))
+}
+
 /// Measures what was chosen in turns, in three times as many once more where the outcome is `doubtful`: in a few turns the same
 /// takes half as long again now and then.
 fn compared(
@@ -115,4 +120,18 @@ fn against_flat(bench: &mut Worker<'_>, space: &Space) -> Result<bool> {
     let printed = if bench.world().rank() == 0 { report::against_flat(&rows) } else { Ok(()) };
     bench.all_go_on(printed)?;
     Ok(rows.iter().any(is_slower))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_to_have_as_many_ranks() {
+        let shape = |node_of: &[usize]| shape_of(node_of).map_err(|error| error.to_string());
+        assert_eq!([shape(&[0, 0, 1, 1]), shape(&[3, 0, 3, 0, 3, 0])], [Ok((2, 2)), Ok((2, 3))]);
+        for uneven in [&[0, 0, 0, 1][..], &[0, 0, 0, 0]] {
+            assert!(shape(uneven).is_err_and(|error| error.contains("as many ranks each are needed")));
+        }
+    }
 }

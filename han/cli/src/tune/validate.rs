@@ -8,15 +8,17 @@ use std::process::ExitCode;
 use charts::{Curve, FONT, as_f64, whole};
 use han::Collective;
 use han::select::Inter;
+use han::task::Layout;
 use han::tune::{Check, Space, Validation, neighbours, settings_text, validate};
 use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;
 use serde::Serialize;
 use shm_core::job::MAX_RANKS;
 
+use super::ranks::shape_of;
 use super::worker::Worker;
 use super::{HowArgs, Result, become_job, flat};
-use crate::bench::join;
+use crate::bench::{configured, join};
 use crate::model::plot::picture;
 use crate::numbers::{bytes_text, time_text};
 use crate::output::{is_reader_left, stdout};
@@ -63,11 +65,18 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
         return become_job(shape.0 * shape.1, nodes, how, &[collective]);
     }
     let context = join(&how.set)?;
+    check_job(&context.nodes(), shape)?;
     let longest = neighbours(bytes).into_iter().max().unwrap_or(bytes);
     let mut worker = Worker::new(context.world(), how, longest, &space.segments)?;
     let found = validate(&mut worker, &space, collective)?;
     let machine = flat::machine(&mut worker, shape, bytes)?;
-    let flat = flat::estimates(&machine, shape, collective, bytes, &found.wholes)?;
+    let job = flat::Job {
+        shape,
+        shares_cores: context.shares_cores(),
+        wire_mbit_s: context.wire_mbit_s(),
+        set: configured(&how.set)?.inter,
+    };
+    let flat = flat::estimates(&machine, &job, collective, bytes, &found.wholes)?;
     let shown = || {
         if question.json {
             return print_json(question, &found.checks, &flat);
@@ -89,6 +98,22 @@ pub(crate) fn main(question: &Question<'_>) -> Result<ExitCode> {
         context.finalize()?;
     }
     outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// An error for a job, which a launcher has started, of another shape than is asked about, or whose ranks are not numbered as
+/// those of the simulation are.
+fn check_job(node_of: &[usize], asked: (usize, usize)) -> Result<()> {
+    let (nodes, ranks) = shape_of(node_of)?;
+    if (nodes, ranks) != asked {
+        let asked = format!("--nodes {} and --ppn {}", asked.0, asked.1);
+        return Err(
+            format!("this job is one of {nodes} nodes with {ranks} ranks each: {asked} ask about another").into()
+        );
+    }
+    if !Layout::new(node_of).keeps_order() {
+        return Err("ranks are not numbered node by node, as they are simulated: place them in blocks".into());
+    }
+    Ok(())
 }
 
 /// How far an estimate is from the measurement, as a part of it.
@@ -227,4 +252,17 @@ fn title(family: &Inter) -> String {
     let text = settings_text(family);
     let values: Vec<&str> = text.split(',').filter_map(|pair| pair.split_once('=').map(|(_, value)| value)).collect();
     values.into_iter().filter(|value| *value != "hierarchical").collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_is_the_one_that_is_asked_about() {
+        let check = |node_of: &[usize], asked| check_job(node_of, asked).map_err(|error| error.to_string());
+        assert_eq!(check(&[0, 0, 1, 1], (2, 2)), Ok(()));
+        assert!(check(&[0, 0, 1, 1, 2, 2], (2, 2)).is_err_and(|error| error.contains("3 nodes with 2 ranks each")));
+        assert!(check(&[0, 1, 0, 1], (2, 2)).is_err_and(|error| error.contains("not numbered node by node")));
+    }
 }

@@ -147,6 +147,17 @@ fn reductions_that_must_not_depend_on_the_algorithm_are_not_compared() {
 }
 
 #[test]
+fn a_job_of_another_shape_is_not_compared_with_the_models() {
+    let validate = |launcher: &[&str]| {
+        let model = ["--", env!("CARGO_BIN_EXE_han"), "model", "bcast", "--validate", "--bytes", "1K", "--ms", "1"];
+        Job::new(&[launcher, &model].concat()).finish()
+    };
+    let other = "this job is one of 3 nodes with 2 ranks each: --nodes 2 and --ppn 2 ask about another";
+    validate(&["-n", "6", "--nodes", "3"]).expect(1, &[other]);
+    validate(&["-n", "4"]).expect(1, &["4 ranks on 1 nodes: several nodes with as many ranks each are needed"]);
+}
+
+#[test]
 fn what_was_measured_elsewhere_or_not_whole_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
