@@ -131,14 +131,26 @@ impl Groups {
         comms.iter_mut().find(|(of, _)| *of == stream).map(|(_, comm)| comm)
     }
 
+    /// The same, with what tells whether an operation between nodes has completed by now.
+    #[inline]
+    pub(super) fn local_and_others(
+        &mut self,
+        stream: Stream,
+    ) -> Option<(&mut LocalComm, impl FnMut(Stream, Ticket) -> bool)> {
+        let Self { of_node, rails, pairs, .. } = self;
+        let comms = &mut of_node.as_mut()?.comms;
+        let (_, local) = comms.iter_mut().find(|(of, _)| *of == stream)?;
+        let has_completed = move |stream: Stream, ticket: Ticket| {
+            let Some(fabric) = between(rails, pairs, stream) else { return false };
+            // What has failed whoever waits for it is told.
+            fabric.note_completed().is_ok() && fabric.has_completed(ticket)
+        };
+        Some((local, has_completed))
+    }
+
     /// The communicator of a stream between nodes.
     pub(super) fn between(&mut self, stream: Stream) -> Option<&mut FabricComm> {
-        match stream {
-            Stream::Rail(rail) => Some(&mut self.rails[rail].as_mut()?.out),
-            Stream::Back(rail) => Some(&mut self.rails[rail].as_mut()?.back),
-            Stream::Pair(later) => self.pairs[later].as_mut(),
-            Stream::Up | Stream::Down | Stream::First(_) => None,
-        }
+        between(&mut self.rails, &mut self.pairs, stream)
     }
 
     /// The streams of this rank, in memory and between nodes.
@@ -188,6 +200,19 @@ impl Groups {
         }
         self.pairs.iter_mut().flatten().for_each(|pair| pair.give_up(why));
         self.locals().for_each(|local| local.give_up(why));
+    }
+}
+
+fn between<'a>(
+    rails: &'a mut [Option<Rail>],
+    pairs: &'a mut [Option<FabricComm>],
+    stream: Stream,
+) -> Option<&'a mut FabricComm> {
+    match stream {
+        Stream::Rail(rail) => Some(&mut rails[rail].as_mut()?.out),
+        Stream::Back(rail) => Some(&mut rails[rail].as_mut()?.back),
+        Stream::Pair(later) => pairs[later].as_mut(),
+        Stream::Up | Stream::Down | Stream::First(_) => None,
     }
 }
 

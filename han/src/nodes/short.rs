@@ -69,8 +69,17 @@ pub(super) fn run(
         }
         let call = call_of(task, pieces);
         let open = trace_begin(trace, name, prepared, number);
-        if let Some(local) = groups.local(task.stream) {
-            local.run(&call, || context.idle_on_node())?;
+        if let Some((local, mut has_completed)) = groups.local_and_others(task.stream) {
+            local.run(&call, || {
+                let looked = context.idle_on_node();
+                // What ends meanwhile has not taken as long as this.
+                if trace.is_some() {
+                    let still = under_way.iter_mut().filter(|travels| travels.traced.is_some());
+                    let ended = still.filter_map(|of| has_completed(of.stream, of.ticket).then(|| of.traced.take()));
+                    ended.for_each(|traced| trace_end(trace, traced));
+                }
+                looked
+            })?;
         } else if let Some(fabric) = groups.between(task.stream) {
             let plan = prepared.inter(task.stream);
             // Between two nodes nothing is sent on.

@@ -198,6 +198,17 @@ fn calls_of_nodes_among_themselves_are_told_apart() {
 }
 
 #[test]
+fn a_message_ends_while_its_sender_waits_in_memory() {
+    let (_folder, file) = folder();
+    // One chunk, and more than the memory of a node holds before it is read.
+    let set = "segment_bytes=16777216,leaders=1,nodes_form=hierarchical";
+    job(&["-n", "4", "--nodes", "2"], "late-reader", &file).env("HAN_SET", set).finish().expect(0, &[]);
+    let spans = Traced::read(&file).spans(0);
+    let end = |kind: &str| spans.iter().find(|span| span.args["kind"] == kind).unwrap().end;
+    assert!(end("ib") < end("sb"), "{spans:#?}");
+}
+
+#[test]
 fn nodes_need_no_common_file_system() {
     let Some(testbed) = Testbed::up(2) else { return };
     // Each node has a /dev/shm of its own.

@@ -38,6 +38,7 @@ fn play_a_role() {
         "late" => late(),
         "unlike" => unlike(),
         "nodes" => nodes(),
+        "late-reader" => late_reader(),
         _ => panic!("no such role: {role}"),
     };
     if let Err(e) = played {
@@ -134,6 +135,22 @@ fn nodes() -> Result<()> {
     let copy = node.dup()?;
     for _ in 0..5 {
         copy.bcast(&mut [1_u8; 24], 0)?;
+    }
+    context.finalize()
+}
+
+/// Rank 1 takes what its node gets only when the other node has long had it.
+fn late_reader() -> Result<()> {
+    let context = Context::init()?;
+    let (world, mut vector) = (context.world(), vec![1_i64; 1 << 20]);
+    let received = env::var("HAN_TRACE").unwrap() + ".received";
+    if world.rank() == 1 {
+        eventually("the other node has it", || Path::new(&received).exists());
+        thread::sleep(Duration::from_millis(200));
+    }
+    world.bcast(&mut vector, 0)?;
+    if world.rank() == 3 {
+        fs::write(&received, "").unwrap();
     }
     context.finalize()
 }
