@@ -12,7 +12,7 @@ use super::seal::{Fingerprint, Seal};
 use super::tag::{Key, MAX_OPERATIONS, StepName};
 use super::watch::Watcher;
 use super::watch::note::Note;
-use super::work::{Announced, Called, Work};
+use super::work::{self, Announced, Called, Work};
 use super::{Handle, Settings};
 use crate::error::{Error, Result};
 use crate::schedule::{Action, Schedule};
@@ -183,7 +183,7 @@ impl Core {
     #[inline]
     fn may_begin(&self, turn: usize, work: &Work, transport: &impl Transport) -> bool {
         let Turn { under_way, lead, .. } = &self.turns[turn];
-        let has_room = || self.windows.saturating_add(work.window()) <= transport.room() / 2;
+        let has_room = || self.windows.saturating_add(work.window(transport)) <= transport.room() / 2;
         !lead.is_great() && (*under_way == 0 || *under_way < self.settings.operations && has_room())
     }
 
@@ -213,12 +213,13 @@ impl Core {
         transport: &mut T,
     ) -> Result<()> {
         let slot = &mut self.places[usize::from(place)];
-        slot.window = if self.turns[turn].under_way == 0 { 0 } else { work.window() };
+        slot.window = if self.turns[turn].under_way == 0 { 0 } else { work.window(transport) };
         self.windows += slot.window;
         self.turns[turn].under_way += 1;
         let scratch = self.scratch.take(work.scratch_bytes());
         let mut operation = self.idle.pop().unwrap_or_else(|| Box::new(Operation::idle(&self.nothing)));
-        operation.take_on(work, call, StepName { place, generation: slot.generation, step: 0 }, scratch);
+        let name = StepName { place, generation: slot.generation, step: 0 };
+        operation.take_on(work, call, name, scratch, work::bound(transport));
         let operation = slot.operation.insert(operation);
         if self.bounds_leads {
             // Before the first one goes: who has received them may say so before the operation has completed here.

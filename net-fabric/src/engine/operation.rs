@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // Hands the caller's memory to the transport.
 
 mod blocking;
+mod bound;
 mod event_driven;
 mod wait_all;
 
@@ -17,6 +18,7 @@ use super::{Policy, Work};
 use crate::error::Result;
 use crate::schedule::{Action, Schedule};
 use crate::transport::{Posted, Transport};
+use bound::Bound;
 use event_driven::Lanes;
 
 /// Bytes that an operation reduces and copies before messages are looked after again.
@@ -73,6 +75,8 @@ pub(super) struct Operation {
     /// Steps of that round that have not completed.
     round_left: usize,
     lanes: Lanes,
+    /// Of sends and of receives, where there are more than may be under way.
+    bounds: [Option<Bound>; 2],
 }
 
 /// What became of a step that was to begin.
@@ -80,6 +84,7 @@ pub(super) struct Operation {
 enum Begun {
     Pending,
     Complete,
+    /// There is no room, or no place: it is tried again when there may be.
     Refused,
 }
 
@@ -107,11 +112,14 @@ impl Operation {
             round_ends: [0; 2],
             round_left: 0,
             lanes: Lanes::default(),
+            bounds: [None; 2],
         }
     }
 
-    /// Makes this place the operation that `work` describes, which has been checked. Nothing begins yet.
-    pub(super) fn take_on(&mut self, work: Work, call: Announced, name: StepName, mut scratch: Block) {
+    /// Makes this place the operation that `work` describes, which has been checked. Nothing begins yet. At most `most`
+    /// messages will be under way in either direction.
+    pub(super) fn take_on(&mut self, work: Work, call: Announced, name: StepName, mut scratch: Block, most: usize) {
+        let windows = work.windows();
         self.memory = work.operands.resolve(&mut scratch);
         self.scratch = scratch;
         self.schedule = work.schedule;
@@ -137,6 +145,7 @@ impl Operation {
             Policy::WaitAll => self.round_ends = [0; 2],
             Policy::EventDriven { sends, recvs } => self.lanes.lay(&self.schedule, sends, recvs),
         }
+        self.bound(windows, most);
     }
 
     /// Gives the place free; returns the memory for another operation.
@@ -174,6 +183,7 @@ impl Operation {
     /// A message has completed.
     pub(super) fn completed<T: Transport>(&mut self, step: u32, around: &mut Surroundings<'_, T>) -> Result<()> {
         self.complete(step);
+        self.leave_place(step);
         if let Policy::EventDriven { .. } = self.policy {
             self.left_lane(step);
         }

@@ -77,13 +77,25 @@ pub struct Work {
     pub group: Option<Arc<[u32]>>,
 }
 
+/// How many messages one operation may have under way in either direction, whatever its policy and however many its peers:
+/// those of other communicators that are the oldest there need room, too.
+pub(super) fn bound(transport: &impl Transport) -> usize {
+    (transport.room() / 16).max(1)
+}
+
 impl Work {
     pub(super) fn scratch_bytes(&self) -> usize {
         if matches!(self.operands.vectors, Vectors::Null) { 0 } else { self.schedule.scratch_bytes() }
     }
 
     /// How many messages it has under way at once in either direction, at most.
-    pub(super) fn window(&self) -> usize {
+    pub(super) fn window(&self, transport: &impl Transport) -> usize {
+        let [sends, receives] = self.windows();
+        sends.max(receives).min(bound(transport))
+    }
+
+    /// How many sends and receives its policy has under way at once, at most.
+    pub(super) fn windows(&self) -> [usize; 2] {
         let (sends, recvs) = match self.policy {
             Policy::Blocking => (1, 1),
             // A round may have many with one peer.
@@ -91,7 +103,7 @@ impl Work {
             Policy::EventDriven { sends, recvs } => (sends, recvs),
         };
         let extent = self.schedule.extent();
-        extent.sends.under_way(sends).max(extent.receives.under_way(recvs))
+        [extent.sends.under_way(sends), extent.receives.under_way(recvs)]
     }
 
     /// Whether a transport can do it at all.

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use net_fabric::Error;
-use net_fabric::engine::{Engine, Key, Policy, Watch};
+use net_fabric::algorithm::{Algorithm, Collective, Tree};
+use net_fabric::engine::{Engine, Key, Watch};
 use net_fabric::transport::Transport;
 use net_fabric::transport::ofi::{Config, OfiTransport, world_here};
 
@@ -117,10 +118,11 @@ fn notes_are_heard_however_many_messages_are_awaited() {
     let watch = Watch { ask_after: Duration::from_millis(1), ..patient() };
     let mut world = World::new(world_here(&config, 2).unwrap(), watch);
     // Rank 0 would have more receives posted than there is room for, and one takes the place of any other that ends.
-    let policy = Policy::EventDriven { sends: 2, recvs: 40 };
-    world.start(0, Case { root: 1, count: 400, chunk_bytes: 16, policy, ..BCAST }, 0);
+    for communicator in 1..41 {
+        world.start_on(0, Case { root: 1, ..BCAST }, Key { communicator, sequence: 0 });
+    }
     // Rank 1 asks it for something else, more often than there are receives for notes.
-    world.start_on(1, ALLREDUCE, Key { communicator: 1, sequence: 0 });
+    world.start(1, ALLREDUCE, 0);
     let begun = Instant::now();
     world.until("ten questions", |_| begun.elapsed() > Duration::from_millis(1500));
     world.errors[1] = Some(world.engines[1].abort("enough"));
@@ -144,6 +146,28 @@ fn younger_operations_leave_room_for_the_oldest_of_another_communicator() {
     world.finish();
     assert!(world.errors.iter().all(Option::is_none), "{:?}", world.errors);
     world.parts.iter().for_each(Part::check);
+}
+
+#[test]
+fn one_operation_with_many_peers_leaves_room_for_another_communicators() {
+    // Some of the places are for receives of notes.
+    let config = Config { providers: vec!["tcp;ofi_rxm".to_owned()], outstanding: 16, ..Config::default() };
+    // Short messages, and such as are sent only when they are awaited.
+    for (collective, count) in
+        [(Collective::Allreduce, 2), (Collective::Allreduce, 30_000), (Collective::Bcast, 30_000)]
+    {
+        let mut world = World::new(world_here(&config, 12).unwrap(), Watch::default());
+        let case = Case { collective, algorithm: Algorithm::Tree(Tree::Linear), count, chunk_bytes: 40_000, ..BCAST };
+        let of = |communicator| Key { communicator, sequence: 0 };
+        world.start_on(0, case, of(0));
+        world.start_on(0, case, of(1));
+        (1..12).for_each(|rank| world.start_on(rank, case, of(1)));
+        world.until("the second one", |world| world.engines[1..].iter().all(|engine| engine.outstanding() == 0));
+        (1..12).for_each(|rank| world.start_on(rank, case, of(0)));
+        world.finish();
+        assert!(world.errors.iter().all(Option::is_none), "{:?}", world.errors);
+        world.parts.iter().for_each(Part::check);
+    }
 }
 
 #[test]

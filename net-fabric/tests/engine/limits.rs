@@ -1,6 +1,7 @@
 //! What each policy keeps under way, whom it waits for, and what an engine refuses.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use net_fabric::Error;
 use net_fabric::algorithm::{Algorithm, Collective, Tree};
@@ -10,7 +11,8 @@ use net_fabric::transport::loopback::Options;
 use net_fabric::transport::{Loopback, Transport};
 use reduce_kernels::{Datatype, Operator};
 
-use crate::rig::{Case, Part, Random, world};
+use crate::exact::everything;
+use crate::rig::{Case, DEADLINE, Part, Random, world};
 use crate::wrapped::Counting;
 
 const SYNCHRONOUS: Options = Options { synchronous: true, held_messages: usize::MAX, disorder: None };
@@ -83,6 +85,40 @@ fn only_event_driven_children_are_independent() {
             engines.iter_mut().for_each(|engine| assert!(engine.progress().is_ok()));
         }
         parts.iter().for_each(Part::check);
+    }
+}
+
+/// However many the peers and whatever the policy, and nothing hangs or is less than exact because of that.
+#[test]
+fn operations_have_few_messages_under_way_in_all() {
+    let disorder = Options { disorder: Some(7), ..SYNCHRONOUS };
+    for (size, room, most, options) in [(9, 1, 1, SYNCHRONOUS), (7, 32, 2, disorder), (9, 64, 4, SYNCHRONOUS)] {
+        let like = Case { count: 40, commutative: false, chunk_bytes: 16, root: 2, ..STAR };
+        let wide = Policy::EventDriven { sends: 4, recvs: 6 };
+        let cases = everything(size, like).into_iter().map(|case| match case.policy {
+            Policy::EventDriven { .. } => Case { policy: wide, ..case },
+            _ => case,
+        });
+        let mut reached = [0; 2];
+        for case in cases.filter(|case| case.exists(size)) {
+            let mut transports = Counting::around(Loopback::world(size, options), false);
+            transports.iter_mut().for_each(|transport| transport.room = room);
+            let mut engines: Vec<_> =
+                transports.into_iter().map(|rank| Engine::new(rank, Settings::default())).collect();
+            let parts = start_all(&mut engines, case, KEY);
+            let mut random = Random(9);
+            let deadline = Instant::now() + DEADLINE;
+            while engines.iter().any(|engine| engine.outstanding() > 0) {
+                engines[random.below(size)].progress().unwrap();
+                assert!(Instant::now() < deadline, "{case:?} on {size} ranks with room for {room} hangs");
+            }
+            parts.iter().for_each(Part::check);
+            for (sends, reached) in [true, false].into_iter().zip(&mut reached) {
+                let in_all = |engine: &Engine<Counting>| engine.transport().seen.borrow().most_in_all(sends);
+                *reached = engines.iter().map(in_all).max().unwrap().max(*reached);
+            }
+        }
+        assert_eq!(reached, [most; 2], "{size} ranks with room for {room}");
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct Seen {
     under_way: HashMap<u64, (usize, bool)>,
     /// By peer and direction: messages under way now, and the most ever.
     counts: HashMap<(usize, bool), (usize, usize)>,
+    /// By direction, with whatever peers.
+    totals: HashMap<bool, (usize, usize)>,
     pub(crate) reduced_bytes: usize,
     pub(crate) copied_bytes: usize,
 }
@@ -21,14 +23,16 @@ pub(crate) struct Seen {
 impl Seen {
     fn begun(&mut self, peer: usize, sends: bool, token: Token) {
         self.under_way.insert(token.0, (peer, sends));
-        let (now, most) = self.counts.entry((peer, sends)).or_default();
-        *now += 1;
-        *most = (*most).max(*now);
+        for (now, most) in [self.counts.entry((peer, sends)).or_default(), self.totals.entry(sends).or_default()] {
+            *now += 1;
+            *most = (*most).max(*now);
+        }
     }
 
     fn ended(&mut self, token: Token) {
         if let Some(of) = self.under_way.remove(&token.0) {
             self.counts.get_mut(&of).unwrap().0 -= 1;
+            self.totals.get_mut(&of.1).unwrap().0 -= 1;
         }
     }
 
@@ -37,18 +41,24 @@ impl Seen {
         let most = self.counts.iter().filter(|((_, direction), _)| *direction == sends).map(|(_, (_, most))| *most);
         most.max().unwrap_or(0)
     }
+
+    /// The same with all peers together.
+    pub(crate) fn most_in_all(&self, sends: bool) -> usize {
+        self.totals.get(&sends).map_or(0, |(_, most)| *most)
+    }
 }
 
 /// Counts what passes. If it is hollow, it takes null and moves nothing.
 pub(crate) struct Counting {
     inner: Loopback,
     hollow: bool,
+    pub(crate) room: usize,
     pub(crate) seen: Rc<RefCell<Seen>>,
 }
 
 impl Counting {
     pub(crate) fn around(world: Vec<Loopback>, hollow: bool) -> Vec<Self> {
-        world.into_iter().map(|inner| Self { inner, hollow, seen: Rc::default() }).collect()
+        world.into_iter().map(|inner| Self { inner, hollow, room: usize::MAX, seen: Rc::default() }).collect()
     }
 }
 
@@ -63,6 +73,10 @@ impl Transport for Counting {
 
     fn max_message_bytes(&self) -> usize {
         1 << 20
+    }
+
+    fn room(&self) -> usize {
+        self.room
     }
 
     unsafe fn send(

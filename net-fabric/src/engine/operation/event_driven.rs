@@ -208,7 +208,7 @@ impl Operation {
     }
 
     fn begin_send<T: Transport>(&mut self, lane: usize, step: u32, around: &mut Surroundings<'_, T>) -> Result<Begun> {
-        let begun = self.post(step, around)?;
+        let begun = self.begin_message(step, around)?;
         match begun {
             Begun::Pending => self.lanes.lanes[lane].sends_under_way += 1,
             Begun::Complete => {
@@ -239,7 +239,7 @@ impl Operation {
                 return Ok(());
             }
             let step = self.lanes.steps[(first_receive + next_receive) as usize];
-            if self.waiting[step as usize] != 0 || self.post(step, around)? == Begun::Refused {
+            if self.waiting[step as usize] != 0 || self.begin_message(step, around)? == Begun::Refused {
                 return Ok(());
             }
             let lane = &mut self.lanes.lanes[lane];

@@ -86,7 +86,7 @@ impl Operation {
         }
         if !self.is_message(step) {
             self.enqueue(step);
-        } else if self.post(step, around)? == Begun::Complete {
+        } else if self.begin_message(step, around)? == Begun::Complete {
             self.complete(step);
         }
         Ok(())
