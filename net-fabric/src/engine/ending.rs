@@ -54,7 +54,9 @@ impl Core {
             // Who was told passes it on to a few, in case that the finder cannot reach them.
             let distance = |rank: usize| (rank + size - own) % size;
             let is_told = |rank: usize| !watcher.told || distance(rank).is_power_of_two();
-            let hearers: Vec<_> = (0..size).filter(|&rank| rank != own && rank != lost && is_told(rank)).collect();
+            let mut hearers: Vec<_> = (0..size).filter(|&rank| rank != own && rank != lost && is_told(rank)).collect();
+            // These pass it on; notes to a node that is gone may keep others waiting.
+            hearers.sort_by_key(|&rank| !distance(rank).is_power_of_two());
             let note = Note::End(Reason::of(&error, own));
             for rank in hearers {
                 watcher.mail.write(rank, &note, transport);

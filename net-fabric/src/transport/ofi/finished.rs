@@ -150,7 +150,30 @@ mod tests {
 
     use crate::fabric::{Event, Failure};
     use crate::transport::ofi::{Config, world_here};
-    use crate::transport::{Posted, Tag, Token, Transport};
+    use crate::transport::{NOTES, Posted, Tag, Token, Transport};
+
+    #[test]
+    fn the_end_of_a_note_is_told_where_the_loss_of_injected_messages_is_not() {
+        let config = Config { providers: vec!["tcp;ofi_rxm".to_owned()], ..Config::default() };
+        let mut ranks = world_here(&config, 2).unwrap();
+        let mut send = |tag, completed: &mut Vec<_>| {
+            loop {
+                // SAFETY: the bytes live for ever.
+                let posted = unsafe { ranks[0].send(1, tag, 7, [9; 8].as_ptr(), 8, Token(tag.0)) }.unwrap();
+                ranks.iter_mut().for_each(|rank| rank.progress(completed).unwrap());
+                if posted != Posted::Busy {
+                    break posted;
+                }
+            }
+        };
+        let mut completed = Vec::new();
+        assert_eq!(send(Tag(1), &mut completed), Posted::Done);
+        assert_eq!(send(NOTES, &mut completed), Posted::Pending);
+        while completed.is_empty() {
+            ranks.iter_mut().for_each(|rank| rank.progress(&mut completed).unwrap());
+        }
+        assert_eq!((completed[0].token, completed[0].outcome.clone().unwrap()), (Token(NOTES.0), 8));
+    }
 
     #[test]
     fn the_loss_of_a_message_that_was_done_is_told_and_others_still_go() {

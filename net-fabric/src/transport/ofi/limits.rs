@@ -23,6 +23,8 @@ pub(super) struct Limits {
     pub(super) lingers: bool,
     /// The provider reads messages that nobody has asked for, and keeps them; others leave them in the connection.
     pub(super) keeps_unasked: bool,
+    /// The provider does not tell of the loss of a message whose bytes it has taken along.
+    pub(super) loses_silently: bool,
     /// How often the queue is read in vain.
     pub(super) reads: u32,
     /// The provider closes a connection over a message that is longer than its receive.
@@ -44,6 +46,8 @@ impl Limits {
             catches_longer: datagrams && info.pieces() > 2,
             lingers: datagrams,
             keeps_unasked: !matches!(&*info.provider(), "net" | "tcp"),
+            // `udp;ofi_rxd` tells of no loss at all.
+            loses_silently: !matches!(&*info.provider(), "net" | "tcp" | "sockets" | "udp;ofi_rxd"),
             reads: config.reads.max(1),
             breaks_at_longer: matches!(&*info.provider(), "net" | "tcp;ofi_rxm") && info.version() < (118, 0),
         }

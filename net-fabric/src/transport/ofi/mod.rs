@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
 
-use super::{ANYBODY, Completion, Posted, Tag, Token, Transport};
+use super::{ANYBODY, Completion, NOTES, Posted, Tag, Token, Transport};
 use crate::error::{Error, Result};
 use crate::fabric::{CompletionQueue, Endpoint, Matching, Memory, Post, Registered, Registrations};
 
@@ -355,6 +355,11 @@ impl Transport for OfiTransport {
         let memory = Memory { start: data.cast_mut(), bytes, descriptor: ptr::null_mut() };
         if bytes <= self.limits.inject_bytes && !self.limits.word_in_message {
             let to = Matching { peer: self.way_to(peer, bytes)?, tag: tag.0 };
+        if self.limits.loses_silently && tag >= NOTES {
+            // Who only waits may have no other message by whose loss it learns that a peer is gone.
+            // SAFETY: by the caller's promise.
+            return unsafe { self.send_tracked(peer, tag, word, memory, token) };
+        }
             if !self.ahead.has_room(peer) {
                 // SAFETY: by the caller's promise.
                 return unsafe { self.send_tracked(peer, tag, word, memory, token) };
