@@ -13,6 +13,7 @@ use shm_core::exchange::Exchange;
 use shm_core::job::Job;
 use shm_core::settings::Settings;
 use shm_core::topo::Level;
+use shm_core::sys::socket::make_room_for_files;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -40,6 +41,10 @@ pub(crate) struct Network {
 }
 
 /// How often a rank that has a core to itself looks for messages before it looks whether anything else is to be done.
+/// Open files that a rank needs beside two for each other rank, which is how many two that connect to each other at once
+/// have: for the questions whether peers live, and what the provider itself has.
+const SPARE_FILES: usize = 128;
+
 const OWN_CORE_READS: u32 = 4;
 
 /// Joins the ranks of this node by its memory, and all by the network. Collective over `exchange`.
@@ -146,6 +151,8 @@ fn connect(
     socket: usize,
 ) -> Result<Connected> {
     let opened = endpoint(config, (placing.one_host, placing.here.len() > 1), reads);
+    // A rank that may open no more accepts nobody, who then waits without an error.
+    make_room_for_files(2 * placing.nodes.len() + SPARE_FILES);
     let addresses = agree(exchange, opened.as_ref().map(ofi::Unconnected::address))?;
     let rank = exchange.rank();
     let provider = opened.as_ref().map(ofi::Unconnected::provider).unwrap_or_default();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use han::{Context, Operator, Result};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, raise};
 
 use crate::faults::reports;
@@ -43,6 +44,24 @@ pub(crate) fn runs_ahead() -> Result<()> {
     assert!(more < MOST_BYTES, "{more} bytes of memory more");
     ranks::report(&format!("{more} bytes of memory more"));
     outcome.and_then(|()| context.finalize())
+}
+
+#[test]
+fn a_root_has_connections_to_more_ranks_than_files_were_allowed() {
+    let job = ranks::job(&["-n", "40", "--nodes", "40", "--timeout", "120"], "few-files");
+    job.env("HAN_PROVIDER", "tcp").env("HAN_REPRODUCIBLE", "1").finish().expect(0, &[]);
+}
+
+/// The role: all send to one rank at once, which may open no more files than the ranks are.
+pub(crate) fn few_files() -> Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, 40, most).unwrap();
+    let context = Context::init()?;
+    let world = context.world();
+    let mut sum = [1.0];
+    world.allreduce_in_place(&mut sum, Operator::Sum)?;
+    assert_eq!(sum, [40.0]);
+    context.finalize()
 }
 
 #[test]

@@ -54,6 +54,7 @@ fn play_a_role() {
         ["agree", what] => crate::agreement::rank(what),
         ["no-truth", count] => crate::mismatch::no_truth(count.parse().unwrap()),
         ["mismatch"] => crate::mismatch::mismatch(),
+        ["few-files"] => crate::memory::few_files(),
         ["register"] => crate::memory::register(),
         _ => panic!("no such role: {role}"),
     };
