@@ -34,11 +34,27 @@ impl Drop for Info {
 
 /// All that serves, in the library's order; empty if there is nothing.
 ///
+/// The caller registers messages' memory (`FI_MR_LOCAL`) only where that is demanded: some providers leave it to whoever
+/// offers it, and those that do it themselves keep a cache, or copy short messages.
+///
 /// # Errors
 /// The library is missing, or fails.
 pub fn query(wanted: Wanted) -> Result<Vec<Info>> {
+    Ok(without_twins(query_with(wanted, 0)?, query_with(wanted, sys::FI_MR_LOCAL)?))
+}
+
+/// All of the first list, and of the second one what is another way.
+fn without_twins(mut found: Vec<Info>, others: Vec<Info>) -> Vec<Info> {
+    let way = |info: &Info| (info.provider(), info.fabric(), info.domain());
+    let known: Vec<_> = found.iter().map(way).collect();
+    found.extend(others.into_iter().filter(|info| !known.contains(&way(info))));
+    found
+}
+
+/// The same, if the caller would also do what `registers` says.
+fn query_with(wanted: Wanted, registers: u32) -> Result<Vec<Info>> {
     let library = library()?;
-    let hints = hints(wanted)?;
+    let hints = hints(wanted, registers)?;
     let mut list = ptr::null_mut();
     // SAFETY: the hints are the library's own, null asks for any address, and there is room for a pointer.
     let result = unsafe { library.fi_getinfo(API_VERSION, ptr::null(), ptr::null(), 0, hints.raw(), &raw mut list) };
@@ -67,7 +83,7 @@ unsafe fn copy(library: &sys::Exports, info: *const sys::fi_info) -> Result<Info
     NonNull::new(copy).map(Info).ok_or(Error::Fabric { call: "fi_dupinfo", reason: "out of memory".to_owned() })
 }
 
-fn hints(wanted: Wanted) -> Result<Info> {
+fn hints(wanted: Wanted, registers: u32) -> Result<Info> {
     // SAFETY: null asks for an empty description.
     let mut hints = unsafe { copy(library()?, ptr::null()) }?;
     // SAFETY: the description is ours alone.
@@ -80,7 +96,7 @@ fn hints(wanted: Wanted) -> Result<Info> {
     let domain = unsafe { &mut *top.domain_attr };
     domain.threading = sys::FI_THREAD_DOMAIN;
     domain.resource_mgmt = sys::FI_RM_ENABLED;
-    domain.mr_mode = (sys::FI_MR_LOCAL | sys::FI_MR_ENDPOINT | REMOTE_ACCESS_MODES).cast_signed();
+    domain.mr_mode = (registers | sys::FI_MR_ENDPOINT | REMOTE_ACCESS_MODES).cast_signed();
     // SAFETY: the attributes are ours.
     unsafe { sys::han_fi_set_progress(domain, sys::FI_PROGRESS_MANUAL) };
     if wanted == Wanted::TaggedMessages {
@@ -252,5 +268,29 @@ pub(crate) fn ip_of(format: u32, bytes: &[u8]) -> Option<IpAddr> {
         sys::FI_SOCKADDR_IN => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes.get(4..8)?).ok()?).into()),
         sys::FI_SOCKADDR_IN6 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(8..24)?).ok()?).into()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_registered_only_where_that_is_demanded() {
+        let demanding = || {
+            let mut all = query_with(Wanted::TaggedMessages, 0).unwrap();
+            for info in &mut all {
+                // SAFETY: the description is this test's alone.
+                let domain = unsafe { info.0.as_mut() }.domain_attr;
+                // SAFETY: descriptions have all parts.
+                unsafe { (*domain).mr_mode |= sys::FI_MR_LOCAL.cast_signed() };
+            }
+            all
+        };
+        let all = without_twins(query_with(Wanted::TaggedMessages, 0).unwrap(), demanding());
+        assert!(!all.is_empty() && !all.iter().any(Info::registers_local_memory));
+        let all = without_twins(Vec::new(), demanding());
+        assert!(!all.is_empty() && all.iter().all(Info::registers_local_memory));
     }
 }

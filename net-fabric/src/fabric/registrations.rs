@@ -2,9 +2,9 @@
 //!
 //! A registration lives as long as the messages that use it, and messages that use the same range share it. So none
 //! outlives the memory that it was made of: nothing has to be watched for memory that is freed and mapped again,
-//! which a cache of our own could not see. Providers whose registrations are expensive (`verbs`, `efa`, `cxi`) keep
-//! caches of their own below `fi_mr_reg`, with monitors of the address space; these make registering the same buffer
-//! again cheap. The number of registrations is bounded by that of the messages under way.
+//! which a cache of our own could not see. Most providers whose registrations are expensive keep caches of their own below
+//! `fi_mr_reg`, with monitors of the address space; these make registering the same buffer again cheap. (`efa` keeps
+//! one only where it registers by itself, as it does if nobody offers to, see [`query`](super::query).) The number of registrations is bounded by that of the messages under way.
 #![allow(unsafe_code)] // libfabric is a C library.
 
 use std::collections::HashMap;
