@@ -1,6 +1,7 @@
 //! The nodes of a world and the network between them: how they are joined, and how an error on one reaches all.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use reduce_kernels::Signature;
 use shm_core::exchange::Exchange;
 use shm_core::job::Job;
 use shm_core::settings::Settings;
-use shm_core::topo::Level;
 use shm_core::sys::socket::make_room_for_files;
+use shm_core::topo::Level;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -40,11 +41,11 @@ pub(crate) struct Network {
     has_spread: Cell<bool>,
 }
 
-/// How often a rank that has a core to itself looks for messages before it looks whether anything else is to be done.
 /// Open files that a rank needs beside two for each other rank, which is how many two that connect to each other at once
 /// have: for the questions whether peers live, and what the provider itself has.
 const SPARE_FILES: usize = 128;
 
+/// How often a rank that has a core to itself looks for messages before it looks whether anything else is to be done.
 const OWN_CORE_READS: u32 = 4;
 
 /// Joins the ranks of this node by its memory, and all by the network. Collective over `exchange`.
@@ -150,10 +151,11 @@ fn connect(
     reads: u32,
     socket: usize,
 ) -> Result<Connected> {
-    let opened = endpoint(config, (placing.one_host, placing.here.len() > 1), reads);
     // A rank that may open no more accepts nobody, who then waits without an error.
     make_room_for_files(2 * placing.nodes.len() + SPARE_FILES);
+    let opened = endpoint(config, (placing.one_host, placing.here.len() > 1), reads);
     let addresses = agree(exchange, opened.as_ref().map(ofi::Unconnected::address))?;
+    check_addresses(&addresses, placing)?;
     let rank = exchange.rank();
     let provider = opened.as_ref().map(ofi::Unconnected::provider).unwrap_or_default();
     let wire = opened.as_ref().ok().and_then(ofi::Unconnected::wire_mbit_s);
@@ -167,6 +169,23 @@ fn connect(
     let wire_mbit_s = word(0).into_iter().filter(|&mbit_s| mbit_s > 0).min();
     let sockets = word(1).into_iter().map(|socket| usize::try_from(socket).unwrap_or(0)).collect();
     Ok(Connected { transport: transport?, provider, wire_mbit_s, sockets })
+}
+
+/// Refuses an address that ranks of different hosts have in common: each would find only itself there.
+fn check_addresses(addresses: &[Vec<u8>], placing: &Placing) -> Result<()> {
+    let mut first = HashMap::new();
+    for (rank, address) in addresses.iter().enumerate() {
+        let Some(ip) = ofi::ip_of_address(address) else { continue };
+        let before = *first.entry(ip).or_insert(rank);
+        if placing.networks[before] != placing.networks[rank] {
+            let [one, other] = [before, rank].map(|rank| &placing.names[rank]);
+            return Err(Error::startup(format!(
+                "{one} and {other} are on different hosts and have the same address {ip}: name a network that joins \
+                 the hosts (HAN_INTERFACE)"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Opens an endpoint for a job, all of whose ranks are on one host or not, some others of them on this one or not; `reads` as of

@@ -21,6 +21,8 @@ const SECRET_BYTES: usize = 16;
 pub(crate) struct Placing {
     /// By rank: its node, from 0 without gaps.
     pub(crate) nodes: Vec<usize>,
+    /// By rank: its network of its machine, as a number that ranks have in common if they see the same one.
+    pub(crate) networks: Vec<usize>,
     /// The ranks of this rank's node, ascending.
     pub(crate) here: Vec<usize>,
     /// By rank: how messages name it.
@@ -91,6 +93,7 @@ pub(crate) fn find(exchange: &mut dyn Exchange, config: &Config) -> Result<Optio
     Ok(nodes.iter().any(|node| *node > 0).then(|| Placing {
         here: (0..nodes.len()).filter(|&other| nodes[other] == nodes[rank]).collect(),
         names: cards.iter().enumerate().map(|(rank, card)| card.name(rank)).collect(),
+        networks: numbered(&cards.iter().map(|card| (machine(card), &card.network)).collect::<Vec<_>>()),
         pids: cards.iter().map(|card| card.pid).collect(),
         nodes,
         secret: cards[0].secret,

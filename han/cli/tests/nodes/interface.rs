@@ -38,6 +38,29 @@ fn the_interface_that_joins_the_nodes_can_be_named() {
         .expect(3, &["has no network", "no provider fits", "is not on eth7, as HAN_INTERFACE demands"]);
 }
 
+/// As of containers: each node has the same address at a bridge that nothing leaves.
+#[test]
+fn an_address_that_all_hosts_have_is_not_taken_and_an_error_by_name() {
+    let Some(testbed) = Testbed::up(3) else { return };
+    let script = "mount -t sysfs sysfs /sys; ip link add aaa0 type bridge; ip address add 172.18.0.1/16 dev aaa0; \
+                  ip link add aaa1 type veth peer name aaa2; ip link set aaa1 master aaa0; \
+                  for link in aaa0 aaa1 aaa2; do ip link set $link up; done";
+    for node in 0..3 {
+        testbed.on_node(node, &["sh", "-ec", script]);
+    }
+    let info = testbed.on_node(0, &[env!("CARGO_BIN_EXE_han"), "info", "--json"]);
+    let info: Value = serde_json::from_str(&info).unwrap();
+    let bridges = info["providers"].as_array().unwrap().iter();
+    let mut bridges = bridges.filter(|provider| provider["domain"] == "aaa0" && provider["fits"] == true).peekable();
+    assert!(bridges.peek().is_some(), "{info}");
+    for bridge in bridges {
+        assert!(bridge["reason"].as_str().unwrap().contains("looks like a bridge inside this host"), "{bridge}");
+    }
+    let words = ["-n", "4", "--nodes", "3", "--node-exec", &testbed.prefix()];
+    ranks::job(&words, "hello").finish().expect(0, &[]);
+    hello(&testbed, "aaa0").expect(3, &["rank 0 (", "rank 1 (", "same address 172.18.0.1", "HAN_INTERFACE"]);
+}
+
 #[test]
 fn the_list_of_providers_is_of_the_interface_that_is_named() {
     let Some(testbed) = with_dead_ends(1) else { return };

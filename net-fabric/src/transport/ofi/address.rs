@@ -1,7 +1,9 @@
 //! What a rank tells the others about its endpoint, and what these check before they believe it.
 
+use std::net::IpAddr;
+
 use crate::error::{Error, Result};
-use crate::fabric::Info;
+use crate::fabric::{Info, ip_of};
 
 /// A rank's endpoint: all that must agree, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +79,12 @@ impl Address {
         }
         Ok(peer)
     }
+}
+
+/// Where the endpoint is whose [address](super::Unconnected::address) this is, if it is at one of IP.
+pub fn ip_of_address(bytes: &[u8]) -> Option<IpAddr> {
+    let Address { format, name, .. } = Address::decode(bytes)?;
+    ip_of(format, &name)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 
 use super::config::{Config, Reach};
-use super::wire;
+use super::{interfaces, wire};
 use crate::error::{Error, Result};
 use crate::fabric::{self, Info, Wanted};
 
@@ -214,23 +214,22 @@ fn names(name: &str, provider: &str) -> bool {
 fn distance_of(domain: &str, ip: Option<IpAddr>, config: &Config) -> std::result::Result<(usize, String), String> {
     let Some(ip) = ip else { return Ok((0, String::new())) };
     let named = config.interface.is_some();
-    let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let link_local = match ip {
+        // A cable between two hosts may have nothing else.
+        IpAddr::V4(ip) => ip.is_link_local() && !named,
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
     let family = usize::from(ip.is_ipv6());
     match config.reach {
         _ if link_local => Err("is link-local: the address means something else on another host".to_owned()),
         Reach::Host if ip.is_loopback() => Ok((family, "this host alone: loopback".to_owned())),
         Reach::Host => Ok((2 + family, String::new())),
         Reach::Network if ip.is_loopback() => Err("is loopback: other hosts do not reach it".to_owned()),
-        Reach::Network if !named && is_private_bridge(domain) => {
-            Ok((2 + family, "the interface looks like a bridge inside this host".to_owned()))
+        Reach::Network if !named && interfaces::is_doubtful(domain) => {
+            Ok((2 + family, "the interface looks like a bridge inside this host, or like a tunnel".to_owned()))
         }
         Reach::Network => Ok((family, String::new())),
     }
-}
-
-/// Names that container engines and virtual machines give to networks inside a host.
-fn is_private_bridge(domain: &str) -> bool {
-    ["docker", "podman", "virbr", "cni", "flannel", "lxcbr", "lxdbr"].iter().any(|start| domain.starts_with(start))
 }
 
 fn describe(info: &Info, fits: bool, reason: String) -> Candidate {
@@ -248,8 +247,27 @@ fn describe(info: &Info, fits: bool, reason: String) -> Candidate {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
-    use super::by_reason;
+    use super::{by_reason, distance_of};
+    use crate::transport::ofi::{Config, Reach};
+
+    #[test]
+    fn link_local_addresses_are_taken_only_by_name() {
+        let far = Config { reach: Reach::Network, ..Config::default() };
+        let named = Config { interface: Some("usb0".parse().unwrap()), ..far.clone() };
+        let of = |ip: &str, config: &Config| distance_of("usb0", Some(ip.parse().unwrap()), config);
+        for (ip, config, is_taken) in [
+            ("192.0.2.1", &far, true),
+            ("2001:db8::1", &far, true),
+            ("169.254.3.1", &far, false),
+            ("169.254.3.1", &Config::default(), false),
+            ("169.254.3.1", &named, true),
+            ("fe80::1", &named, false),
+        ] {
+            assert_eq!(of(ip, config).is_ok(), is_taken, "{ip}");
+        }
+    }
 
     #[test]
     fn a_reason_is_given_once() {

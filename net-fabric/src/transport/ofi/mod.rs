@@ -23,6 +23,7 @@ mod congestion;
 mod copies;
 mod failure;
 mod finished;
+mod interfaces;
 mod leave;
 mod limits;
 mod listener;
@@ -56,6 +57,7 @@ use stall::Stall;
 use unexpected::Unexpected;
 use watch::Watch;
 
+pub use address::ip_of_address;
 pub use choice::{Candidate, PREFERENCE, candidates, check_names};
 pub use config::{Config, Interface, Reach};
 pub use listener::leave_to_parent;
@@ -353,13 +355,13 @@ impl Transport for OfiTransport {
         token: Token,
     ) -> Result<Posted> {
         let memory = Memory { start: data.cast_mut(), bytes, descriptor: ptr::null_mut() };
-        if bytes <= self.limits.inject_bytes && !self.limits.word_in_message {
-            let to = Matching { peer: self.way_to(peer, bytes)?, tag: tag.0 };
         if self.limits.loses_silently && tag >= NOTES {
             // Who only waits may have no other message by whose loss it learns that a peer is gone.
             // SAFETY: by the caller's promise.
             return unsafe { self.send_tracked(peer, tag, word, memory, token) };
         }
+        if bytes <= self.limits.inject_bytes && !self.limits.word_in_message {
+            let to = Matching { peer: self.way_to(peer, bytes)?, tag: tag.0 };
             if !self.ahead.has_room(peer) {
                 // SAFETY: by the caller's promise.
                 return unsafe { self.send_tracked(peer, tag, word, memory, token) };
