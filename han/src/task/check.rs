@@ -2,7 +2,7 @@
 //! from every rank, in order, and arrives where it should, with the same bits on every rank, though each node rounds in its
 //! own way; nobody waits for ever; nothing is overwritten too early.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
@@ -55,6 +55,8 @@ struct Play<'a> {
     shape: &'a Shape,
     in_place: bool,
     ranks: Vec<Rank>,
+    /// Of a barrier: of whom each rank knows that they have come.
+    known: Vec<BTreeSet<usize>>,
 }
 
 impl<'a> Play<'a> {
@@ -68,7 +70,8 @@ impl<'a> Play<'a> {
                 pieces.into_iter().filter(|_| gives).map(|(piece, _)| ((piece, place), Value::of(rank))).collect();
             Rank { states: vec![State::Waiting; plan.tasks.len()], plan, values }
         };
-        Self { layout, shape, in_place, ranks: (0..layout.size()).map(rank).collect() }
+        let known = (0..layout.size()).map(|rank| BTreeSet::from([rank])).collect();
+        Self { layout, shape, in_place, ranks: (0..layout.size()).map(rank).collect(), known }
     }
 
     /// Where a place of a task really is: scratch memory is of no chunk.
@@ -152,8 +155,21 @@ impl<'a> Play<'a> {
         oldest.map(|&task| states[task] = State::Done).is_some()
     }
 
+    /// What ranks of a barrier learn by a task.
+    fn tell(&mut self, task: &Task, group: &[(usize, usize)]) {
+        let of = |place: usize| self.known[group[place].0].clone();
+        let all = || (0..group.len()).flat_map(of).collect();
+        let (told, who): (BTreeSet<usize>, _) = match task.kind.collective() {
+            Collective::Bcast => (of(task.root), 0..group.len()),
+            Collective::Reduce => (all(), task.root..task.root + 1),
+            Collective::Allreduce | Collective::Barrier => (all(), 0..group.len()),
+        };
+        who.for_each(|place| self.known[group[place].0].extend(&told));
+    }
+
     fn carry_out(&mut self, task: &Task, group: &[(usize, usize)]) {
         if self.shape.collective == Collective::Barrier {
+            self.tell(task, group);
             return;
         }
         let value = |(member, number): (usize, usize)| {
@@ -209,6 +225,9 @@ impl<'a> Play<'a> {
         for (rank, of) in self.ranks.iter().enumerate() {
             let stuck = of.states.iter().position(|state| *state != State::Done);
             assert_eq!(stuck, None, "rank {rank} waits for ever: {:?}", stuck.map(|task| &of.plan.tasks[task]));
+            if self.shape.collective == Collective::Barrier {
+                assert_eq!(self.known[rank].len(), self.layout.size(), "rank {rank} leaves before all have come");
+            }
             let receives = match self.shape.collective {
                 Collective::Barrier => false,
                 Collective::Reduce => rank == self.shape.root,
@@ -260,7 +279,9 @@ proptest! {
         choices in prop::collection::vec((0_usize..12, 0_usize..6, 0_usize..3), 0..400),
     ) {
         let count = if collective == Collective::Barrier { 0 } else { count };
-        let root = if collective.has_root() { root % layout.size() } else { 0 };
+        // A barrier may go by any node.
+        let has_root = collective.has_root() || collective == Collective::Barrier;
+        let root = if has_root { root % layout.size() } else { 0 };
         let chunk_bytes = chunk_bytes * element_bytes / 4;
         let shape = Shape { collective, count, element_bytes, chunk_bytes, leaders, across, root };
         Play::new(&layout, &shape, in_place && collective != Collective::Bcast).run(&choices);
