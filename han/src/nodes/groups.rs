@@ -21,13 +21,7 @@ pub(crate) fn numbers(node_of: &[usize]) -> u32 {
 }
 
 fn before_pairs(layout: &Layout) -> u32 {
-    let colors = if has_rails(layout) { layout.colors() } else { 0 };
-    1 + 2 * u32::try_from(colors).unwrap_or(0)
-}
-
-/// Where no node has two ranks, all ranks are what leaders would be.
-fn has_rails(layout: &Layout) -> bool {
-    layout.rails() > 1
+    1 + 2 * u32::try_from(layout.colors()).unwrap_or(0)
 }
 
 /// What the ranks of a node make together.
@@ -93,7 +87,7 @@ impl Groups {
     pub(super) fn new(flat: FabricComm, layout: &Layout, of_node: Option<OfNode>) -> Result<Self> {
         let rank = flat.rank();
         let (node, local) = (layout.node_of(rank), layout.local_of(rank));
-        let rails = if has_rails(layout) { layout.rails() } else { 0 };
+        let rails = if layout.rails() == 1 { 0 } else { layout.rails() };
         let number = |place: u32| Link::number_of(u32::from(flat.number()) + place);
         let rail = |rail: usize| -> Result<Option<Rail>> {
             if layout.leader(node, rail) != local {
@@ -236,6 +230,6 @@ mod tests {
             let nodes = sizes.iter().enumerate().flat_map(|(node, &ranks)| std::iter::repeat_n(node, ranks));
             before_pairs(&Layout::new(&nodes.collect::<Vec<_>>()))
         };
-        assert_eq!([of(&[1, 1, 1]), of(&[64, 64]), of(&[64, 63]), of(&[8, 3, 8]), of(&[8, 1])], [1, 3, 5, 7, 17]);
+        assert_eq!([of(&[1, 1, 1]), of(&[64, 64]), of(&[64, 63]), of(&[8, 3, 8]), of(&[8, 1])], [3, 3, 5, 7, 17]);
     }
 }

@@ -54,9 +54,7 @@ fn any_number_of_operations_may_be_under_way() {
 
 #[test]
 fn there_are_so_many_communicators_and_no_more() {
-    check("too-many 32000", ["2", "2"], None, "");
-    // Nodes of 3 and 2 ranks.
-    check("too-many 5000", ["5", "2"], None, "");
+    check("too-many", ["2", "2"], None, "");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn play_a_role() {
         ["short-model"] => crate::model::rank(&[7, 1025]),
         ["in-order"] => crate::model::in_order(),
         ["very-many"] => crate::model::very_many(),
-        ["too-many", least] => crate::model::too_many(least.parse().unwrap()),
+        ["too-many"] => crate::model::too_many(),
         ["many-splits"] => crate::model::many_splits(),
         ["counted"] => crate::counted::rank(),
         ["stream"] => crate::faults::stream(),
