@@ -386,7 +386,7 @@ int han_free(void *pointer);
  * Rules: until it returns, no other thread writes to these pages (not even to other data on the first and
  * the last). han_unregister comes before the memory is freed, moved by realloc or mapped over. Memory that is pinned for a device
  * must not be registered. What madvise was told of the pages (MADV_WIPEONFORK, MADV_DONTFORK, MADV_DONTDUMP, MADV_MERGEABLE,
- * MADV_NOHUGEPAGE) is lost, also once they are private again. After fork, the child has the memory as it was, and what it
+ * MADV_HUGEPAGE, MADV_NOHUGEPAGE) is lost, also once they are private again. After fork, the child has the memory as it was, and what it
  * writes is its own; what its parent writes later may show in the child. After a fork, memory that is private again stays in use until nothing
  * is registered any more. A child of a bare clone() is not protected so. In a process of
  * several threads, fork works on locks of the C library's in the child; if one lies on the first or the last page

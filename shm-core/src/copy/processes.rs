@@ -64,11 +64,6 @@ fn buffers_go_as_a_whole_unless_a_lent_vector_lies_beside_them() {
 }
 
 #[test]
-fn a_buffer_of_huge_pages_has_them_again_when_it_is_unregistered() {
-    ranks(1, "huge", "");
-}
-
-#[test]
 fn buffers_that_share_a_page_are_registered_side_by_side() {
     ranks(2, "side-by-side", "");
 }

@@ -402,11 +402,6 @@ unsafe fn read_back(fd: i32, pages: &Range<usize>, hole: &mut usize) -> std::res
             *hole = seek(at, libc::SEEK_HOLE)?;
         }
         let end = pages.end.min(*hole);
-        if end - at == PAGES_AT_A_TIME * page_bytes() {
-            // Not where pages were never touched: they would take memory.
-            // SAFETY: advice on the pages, of which all are written now; where it is refused there are small ones.
-            unsafe { libc::madvise(pointer(at).cast(), end - at, libc::MADV_HUGEPAGE) };
-        }
         while at < end {
             // SAFETY: part of the pages, which may be written.
             let read = unsafe { libc::pread(fd, pointer(at).cast(), end - at, at as libc::off_t) };

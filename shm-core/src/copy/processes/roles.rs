@@ -78,7 +78,6 @@ pub(super) fn play(role: &str, set: &str, mut exchange: Files) {
         "side-by-side" => rank.side_by_side(),
         "beside-the-engine" => rank.beside_the_engine(),
         "lent" => rank.lent(),
-        "huge" => rank.huge(),
         "register-churn" => rank.register_churn(),
         "refused" => rank.refused(),
         "limited" => rank.limited(),

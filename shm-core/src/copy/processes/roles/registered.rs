@@ -20,13 +20,6 @@ use crate::ring::Ring;
 use crate::segment::layout::REGISTERED;
 use crate::sys::pages::{obstacle_in, page_bytes};
 
-/// Memory of this process in huge pages.
-fn kib_in_huge_pages() -> usize {
-    let told = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let line = told.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 impl Rank {
     /// Every rank registers memory of malloc's, changes it later, and unregisters it.
     pub(super) fn registered(&mut self) {
@@ -263,21 +256,6 @@ impl Rank {
             pages.renew();
         }
         assert_eq!(shared_mappings(), before);
-    }
-
-    /// Where the system has huge pages for memory that asks for them.
-    pub(super) fn huge(&mut self) {
-        const HUGE: usize = 2 << 20;
-        let mut pages = Pages::new(66 * (1 << 20) / page_bytes());
-        // SAFETY: advice on pages of the role's own.
-        unsafe { libc::madvise(pages.start.cast(), pages.bytes, libc::MADV_HUGEPAGE) };
-        fill(pages.slice());
-        let before = kib_in_huge_pages();
-        let (buffer, bytes) = (pages.at(pages.start.align_offset(HUGE)), 32 * HUGE);
-        self.register(buffer, bytes).unwrap();
-        self.unregister(buffer).unwrap();
-        assert!(pages.slice().iter().enumerate().all(|(i, &byte)| byte == pattern(i)));
-        assert!(kib_in_huge_pages() >= before / 2, "{} {before}", kib_in_huge_pages());
     }
 
     /// The safe way, which does not trust other threads; the harness has one.
