@@ -30,7 +30,7 @@ use crate::segment::layout::{
     whole_pages,
 };
 use crate::segment::{Place, Segment, Shape};
-use crate::sync::Wakers;
+use crate::sync::{Wakers, before};
 use annexes::Annexes;
 use cells::Cells;
 use reduce_kernels::{Call, Signature};
@@ -78,6 +78,11 @@ pub(crate) struct Ring {
     retired: u32,
     /// How often this rank has published something.
     told: Cell<u32>,
+    /// The operation has work left for which it needs nobody.
+    has_work: Cell<bool>,
+    /// The step that all had to have consumed before this rank could write, when it last looked in vain, and [`told`](Self::told)
+    /// then.
+    lacked: Cell<Option<(u32, u32)>>,
     /// Operations entered so far.
     sequence: u32,
     /// Covers the signatures of all operations entered so far.
@@ -191,6 +196,8 @@ impl Ring {
             marked: 0,
             retired: 0,
             told: Cell::new(0),
+            has_work: Cell::new(false),
+            lacked: Cell::new(None),
             sequence: 0,
             chain: 0,
             signature: Signature { packed: 0, count: 0 },
@@ -437,10 +444,27 @@ impl Ring {
         peer.map_or(Wakers::ALL, |peer| Wakers::of(self.world[peer]))
     }
 
-    /// Changes whenever this rank has published something: its operation goes on.
+    /// Changes whenever this rank has published something, or done a piece of its work: its operation goes on.
     #[inline]
     pub(crate) fn told(&self) -> u32 {
         self.told.get()
+    }
+
+    /// The operation has done a piece of its work, and comes back between two for the sake of the job alone.
+    pub(crate) fn work_is_left(&self) {
+        self.told.set(self.told.get().wrapping_add(1));
+        self.has_work.set(true);
+    }
+
+    /// Whether that was so at the last poll.
+    pub(crate) fn takes_work_left(&self) -> bool {
+        self.has_work.take()
+    }
+
+    /// Peers that have not consumed what lies where this rank would write next, if that is what it waits for.
+    pub(crate) fn without_room(&self) -> Vec<usize> {
+        let Some((step, _)) = self.lacked.get().filter(|(_, told)| *told == self.told()) else { return Vec::new() };
+        self.peers.iter().copied().filter(|&peer| before(self.flags(peer).consumed.get(), step)).collect()
     }
 
     /// True once `peer` has announced its part of `span`.

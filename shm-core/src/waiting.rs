@@ -58,11 +58,14 @@ pub(crate) fn wait_for(
             break;
         }
         meanwhile(&job, ring, idle)?;
+        if ring.takes_work_left() {
+            continue;
+        }
         let mut outcome = Ok(false);
         let give_way = || job.give_way();
         let rested = waiter.rest(give_way, || {
             outcome = advance(operation, ring).map(|poll| poll.is_ready());
-            matches!(outcome, Ok(false)).then(|| operation.wakers(ring))
+            (matches!(outcome, Ok(false)) && !ring.takes_work_left()).then(|| operation.wakers(ring))
         });
         if outcome? {
             break;
@@ -114,6 +117,8 @@ const MOST_BETWEEN_LOOKS_NS: u64 = 1_000_000_000;
 pub(crate) struct Vigil {
     waited_ns: u64,
     looked_ns: u64,
+    /// [`Ring::told`] at the last look.
+    told: u32,
     /// When the watchdog speaks next, in seconds of waiting.
     speak_s: f64,
     /// The rank that was awaited at the last look, if it had left by then.
@@ -122,7 +127,7 @@ pub(crate) struct Vigil {
 
 impl Vigil {
     pub(crate) fn new() -> Self {
-        Self { waited_ns: 0, looked_ns: 0, speak_s: 0.0, gone: None }
+        Self { waited_ns: 0, looked_ns: 0, told: 0, speak_s: 0.0, gone: None }
     }
 
     #[cold]
@@ -132,7 +137,10 @@ impl Vigil {
         if now.saturating_sub(self.looked_ns) < job.look_every_ns() {
             return Ok(());
         }
-        if self.looked_ns > 0 {
+        if self.told != ring.told() {
+            // It works: the wait that counts is the one that begins now.
+            (self.told, self.waited_ns, self.speak_s) = (ring.told(), 0, 0.0);
+        } else if self.looked_ns > 0 {
             self.waited_ns += (now - self.looked_ns).min(MOST_BETWEEN_LOOKS_NS);
         }
         self.looked_ns = now;
@@ -197,9 +205,12 @@ impl Vigil {
     }
 }
 
-/// World ranks that have not come, or else the one whose data is not there yet.
+/// World ranks that have not come, or else those that make no room, or else the one whose data is not there yet.
 fn missing(ring: &Ring, awaits: Option<usize>) -> Vec<usize> {
     let mut missing = ring.not_entered();
+    if missing.is_empty() {
+        missing = ring.without_room();
+    }
     if missing.is_empty() {
         missing.extend(awaits);
     }

@@ -26,7 +26,12 @@ impl Ring {
         let ample = needed.wrapping_add(span.step().wrapping_sub(needed) / 2);
         let sure = span.step().wrapping_sub(MARK_LAG);
         let wanted = if before(sure, ample) { sure } else { ample };
-        Ok(!before(self.recycled, needed) && !before(self.recycled, wanted))
+        let wanted = if before(wanted, needed) { needed } else { wanted };
+        let has_room = !before(self.recycled, wanted);
+        if !has_room {
+            self.lacked.set(Some((wanted, self.told())));
+        }
+        Ok(has_room)
     }
 
     /// As [`may_write`](Self::may_write), for who asks but once or twice an operation: it waits for no more room than it needs.
@@ -35,7 +40,11 @@ impl Ring {
         if !self.is_known_free(span) {
             self.look_at_watermarks()?;
         }
-        Ok(self.is_known_free(span))
+        let is_free = self.is_known_free(span);
+        if !is_free {
+            self.lacked.set(Some((span.needed(), self.told())));
+        }
+        Ok(is_free)
     }
 
     /// The same as far as is known.

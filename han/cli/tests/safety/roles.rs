@@ -70,6 +70,8 @@ fn play_a_role() {
         ["allreduce-long"] => end(allreduce_for_ever(200_000)),
         ["bcast"] => end(bcast_for_ever()),
         ["stop"] => end(stop()),
+        ["stop-within"] => end(stop_within()),
+        ["work-long"] => end(work_long()),
         ["deadlock"] => end(deadlock()),
         ["abort"] => end(abort()),
         ["finalize-early", place] => end(finalize_early(place)),
@@ -332,6 +334,37 @@ fn stop() -> Result<()> {
         let size = i64::try_from(world.size()).unwrap();
         assert_eq!(sum, [size * round, size * (size - 1) / 2]);
     }
+    context.finalize()
+}
+
+/// Rank 1 stops at some time in a series of long broadcasts.
+fn stop_within() -> Result<()> {
+    let context = Context::init()?;
+    if context.world().rank() == 1 {
+        thread::spawn(|| {
+            thread::sleep(Duration::from_millis(300));
+            raise(Signal::SIGSTOP).unwrap();
+        });
+    }
+    let mut data = vec![0_u64; 8 << 20];
+    loop {
+        context.world().bcast(&mut data, 0)?;
+    }
+}
+
+/// An allreduce in which all ranks work the whole time, in small steps that take long.
+fn work_long() -> Result<()> {
+    let context = Context::init()?;
+    let op = UserOperator::elementwise::<i64>(true, |a, b| {
+        if a == 1 {
+            thread::sleep(Duration::from_millis(25));
+        }
+        a + b
+    });
+    // So that each piece of 8 KiB takes long.
+    let mut data: Vec<i64> = (0..256 << 10).map(|at| if at % 1024 == 0 { 1 } else { 2 }).collect();
+    context.world().allreduce_in_place(&mut data, op)?;
+    assert_eq!((data[0], data[1]), (2, 4));
     context.finalize()
 }
 

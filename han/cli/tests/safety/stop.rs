@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::harness::Job;
 use crate::{assert_no_file_is_left, finish, reports, roles};
 
 /// Between `before` and `after` in `text`.
@@ -67,6 +68,25 @@ fn the_watchdog_names_a_stopped_rank_and_what_waits_for_it() {
 }
 
 #[test]
+fn a_root_that_lacks_room_names_the_rank_that_makes_none() {
+    let job = roles::job_with_grace(4, "stop-within", "1").env("HAN_WATCHDOG", "1");
+    let done = finish(job.env("HAN_SET", "timeout_s=4,single_copy=never,form=direct"));
+    let words = |line: &&str| line.contains("han: watchdog: rank 0 ") && line.contains(" in bcast(");
+    let told: Vec<&str> = done.stderr.lines().filter(words).collect();
+    assert!(!told.is_empty(), "{done:#?}");
+    let names =
+        |line: &&str| line.contains(" for rank 1 (pid ") && line.contains(", stopped)") && !line.contains("rank 2");
+    assert!(told.iter().all(names), "{done:#?}");
+}
+
+/// The operation takes several seconds, and each of its steps less than half of one.
+#[test]
+fn time_in_which_all_ranks_work_is_no_waiting() {
+    let done = finish(roles::job(2, "work-long").env("HAN_SET", "timeout_s=2,single_copy=never,form=direct"));
+    done.expect(0, &[]);
+}
+
+#[test]
 fn a_wait_that_exceeds_the_timeout_ends_the_job_on_all_ranks() {
     let done = finish(roles::job(3, "deadlock").env("HAN_SET", "timeout_s=20"));
     done.expect(3, &[]);
@@ -79,6 +99,18 @@ fn a_wait_that_exceeds_the_timeout_ends_the_job_on_all_ranks() {
         let round = [" on communicator 0 ", " on communicator 1 ", " waits in barrier() #"];
         assert!(round.iter().all(|part| text.contains(part)), "{done:#?}");
     }
+}
+
+/// With the grace that users have.
+#[test]
+fn an_abort_is_told_to_the_ranks_of_other_nodes() {
+    let program = roles::program();
+    let words = ["-n", "4", "--nodes", "2", "--"].into_iter().chain(program.iter().map(String::as_str));
+    let done = finish(Job::new(&words.collect::<Vec<_>>()).env("HAN_TEST_ROLE", "abort"));
+    done.expect(7, &[]);
+    let reports = reports(&done);
+    assert_eq!(reports.iter().map(|(rank, ..)| *rank).collect::<Vec<_>>(), [0, 2, 3], "{done:#?}");
+    assert!(reports.iter().all(|(.., text)| text.ends_with("aborted the job: the matrix is singular")), "{done:#?}");
 }
 
 #[test]

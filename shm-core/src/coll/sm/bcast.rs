@@ -65,13 +65,13 @@ impl<'a, C: Borrow<Call<'a>>> Progress for Flat<C> {
         Ok(Poll::Ready(()))
     }
 
-    fn awaits(&self, _: &Ring) -> Option<usize> {
-        Some(self.call.borrow().root)
+    /// The root waits for room, which anybody may make.
+    fn awaits(&self, ring: &Ring) -> Option<usize> {
+        Some(self.call.borrow().root).filter(|&root| root != ring.rank())
     }
 
-    /// The root waits for room, which anybody may make.
     fn wakers(&self, ring: &Ring) -> Wakers {
-        ring.waker(self.awaits(ring).filter(|&root| root != ring.rank()))
+        ring.waker(self.awaits(ring))
     }
 }
 
@@ -128,7 +128,10 @@ impl<'a> Pipelined<'a> {
         }
         drop(at_work);
         self.copied_bytes += bytes;
-        wait_for!(self.copied_bytes == self.call.bytes());
+        if self.copied_bytes < self.call.bytes() {
+            ring.work_is_left();
+            return Ok(Poll::Pending);
+        }
         ring.consumed(span.end());
         ring.leave();
         Ok(Poll::Ready(()))
@@ -188,7 +191,10 @@ impl Progress for Pipelined<'_> {
     }
 
     fn awaits(&self, ring: &Ring) -> Option<usize> {
-        if ring.rank() == self.call.root { ring.peers().get(self.seen).copied() } else { Some(self.call.root) }
+        if ring.rank() != self.call.root {
+            return Some(self.call.root);
+        }
+        ring.peers().get(self.seen).copied().filter(|_| self.operands.own_are_reached())
     }
 
     /// The root waits for room, which anybody may make, and who copies from its buffer for nobody.

@@ -369,6 +369,7 @@ impl Progress for Joint<'_> {
         }
         while let Some(part) = self.part.clone().filter(|part| !part.is_empty()) {
             if !self.work(ring, part)? {
+                ring.work_is_left();
                 return Ok(Poll::Pending);
             }
         }
