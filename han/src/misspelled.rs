@@ -3,6 +3,8 @@
 
 use strsim::osa_distance;
 
+use crate::select;
+
 /// All variables that the library and what belongs to it read.
 const KNOWN: [&str; 19] = [
     "HAN_INTERFACE",
@@ -29,11 +31,21 @@ const KNOWN: [&str; 19] = [
 /// Letters from which on a name may have two mistakes, and not only one.
 const LONG: usize = "HAN_TRACE".len();
 
-/// A sentence for each of `names` that is almost the name of a variable.
+/// The key of `HAN_SET` that is called so in capitals.
+fn key(name: &str) -> Option<String> {
+    let key = name.strip_prefix("HAN_")?.to_lowercase();
+    let mut keys = shm_core::settings::KEYS.iter().chain(select::KEYS);
+    keys.any(|(known, _)| *known == key).then_some(key)
+}
+
+/// A sentence for each of `names` that is almost the name of a variable, or is a setting's.
 pub(crate) fn sentences(names: impl Iterator<Item = String>) -> Vec<String> {
     let sentence = |name: String| {
         if !name.starts_with("HAN_") || KNOWN.contains(&name.as_str()) {
             return None;
+        }
+        if let Some(key) = key(&name) {
+            return Some(format!("{name} is set, but han does not read it: is HAN_SET={key}=... meant?"));
         }
         let is_near = |known: &&&str| osa_distance(&name, known) <= if known.len() < LONG { 1 } else { 2 };
         let known = KNOWN.iter().find(is_near)?;
@@ -66,6 +78,16 @@ mod tests {
         {
             assert_eq!(*sentence, format!("{name} is set, but han does not read it: is {known} meant?"));
         }
+    }
+
+    #[test]
+    fn settings_of_their_own_are_told() {
+        let told = sentences(["HAN_TIMEOUT_S", "HAN_LEADERS", "HAN_TIMEOUT_MS"].into_iter().map(str::to_owned));
+        let wanted = ["timeout_s", "leaders"].map(|key| {
+            let name = key.to_uppercase();
+            format!("HAN_{name} is set, but han does not read it: is HAN_SET={key}=... meant?")
+        });
+        assert_eq!(told, wanted);
     }
 
     #[test]

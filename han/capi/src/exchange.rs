@@ -39,6 +39,6 @@ pub(crate) fn from_callback(
     {
         return Ok(Box::new(exchange));
     }
-    let message = format!("rank {rank} of {size} is not a rank of a world of 1 to {MOST_RANKS}");
+    let message = format!("rank {rank} of {size}: a world has 1 to {MOST_RANKS} ranks, which count from 0");
     Err(Failure::new(Code::Arg, message))
 }

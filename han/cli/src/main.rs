@@ -53,7 +53,7 @@ enum Command {
     Model(model::Args),
     /// Measure the best configurations for several nodes, and write the tuning file
     Tune(tune::Args),
-    /// Show the local jobs: each rank's current operation and its age
+    /// Show your jobs on this node: each rank's current operation and its age
     Status(status::Args),
     /// Tables and a picture of what HAN_TRACE has recorded
     Trace(trace::Args),

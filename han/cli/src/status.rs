@@ -27,7 +27,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             writeln!(out, "{}", as_json(job))?;
         }
     } else if jobs.is_empty() {
-        writeln!(out, "no jobs")?;
+        writeln!(out, "no jobs of this user")?;
     } else {
         for job in &jobs {
             let JobStatus { id, size, world, .. } = job;

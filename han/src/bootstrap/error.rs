@@ -33,7 +33,10 @@ pub enum Error {
         reason: String,
     },
     /// The launcher hung up.
-    #[error("the launcher closed the PMI connection: it has ended, or is ending the job because a rank failed")]
+    #[error(
+        "the launcher closed the PMI connection: it has ended, is ending the job because a rank failed, or has served another \
+         program of this rank before (Hydra serves one)"
+    )]
     Closed,
     /// Talking to the launcher failed.
     #[error("cannot {action}: {source}")]

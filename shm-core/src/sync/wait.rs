@@ -192,7 +192,7 @@ mod tests {
         assert!(!rings(3));
         let mut sleeps = || {
             rest(&mut waiter);
-            waiter.sleeper.as_ref().map(|sleeper| std::ptr::from_ref(sleeper))
+            waiter.sleeper.as_ref().map(std::ptr::from_ref)
         };
         assert!(sleeps().is_some() && sleeps() == sleeps());
         assert!(rings(3) && rings(19) && !rings(4), "who waits for 3 is announced there alone");

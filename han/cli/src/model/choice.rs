@@ -116,7 +116,9 @@ impl FromStr for Way {
 pub(super) fn flat(ways: &[Way]) -> Result<Vec<Algorithm>> {
     let algorithm = |way: &Way| match way {
         Way::Flat(algorithm) => Ok(*algorithm),
-        Way::Tasks(..) => Err(format!("{way}: --noise and --verify look at algorithms of all ranks alone").into()),
+        Way::Tasks(..) => {
+            Err(format!("{way}: --noise and --verify look at algorithms of all ranks alone, such as ring").into())
+        }
     };
     ways.iter().map(algorithm).collect()
 }

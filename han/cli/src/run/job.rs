@@ -15,6 +15,8 @@ pub(super) const SURVIVOR_GRACE: Duration = Duration::from_secs(3);
 pub(super) const SURVIVOR_GRACE_OVER_NODES: Duration = Duration::from_secs(12);
 /// The same after a rank has asked to end the job.
 pub(super) const ABORT_GRACE: Duration = Duration::from_millis(500);
+/// Over several nodes, where its last words travel, and are passed on.
+pub(super) const ABORT_GRACE_OVER_NODES: Duration = Duration::from_secs(3);
 /// From `SIGTERM` to `SIGKILL`.
 pub(super) const TERMINATE_GRACE: Duration = Duration::from_secs(2);
 /// From a `SIGTERM` that a user sent to `SIGKILL`: ranks may be writing a checkpoint.

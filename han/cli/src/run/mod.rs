@@ -58,8 +58,8 @@ pub(crate) struct Args {
     /// End the job after S seconds, with exit code 124
     #[arg(long, value_name = "S", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Wait S seconds after a failure for the other ranks to end by themselves (3, over several nodes 12, after an
-    /// abort 0.5), and as long after a SIGTERM if that is more than 10
+    /// Wait S seconds after a failure for the other ranks to end by themselves (3, over several nodes 12; after an
+    /// abort 0.5 and 3), and as long after a SIGTERM if that is more than 10
     #[arg(long, value_name = "S", value_parser = seconds)]
     grace: Option<Duration>,
     /// Begin every line of output with the rank that wrote it

@@ -55,6 +55,10 @@ fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
     let Spawned { pids, pmi, stdout, stderr } = spawned;
     let output = Forwarders::start(stdout, stderr, args.label)?;
     let job = Job::new(pids, time_out_at);
+    let (survivor_grace, abort_grace) = match args.nodes {
+        0 | 1 => (job::SURVIVOR_GRACE, job::ABORT_GRACE),
+        _ => (job::SURVIVOR_GRACE_OVER_NODES, job::ABORT_GRACE_OVER_NODES),
+    };
     let mut supervisor = Supervisor {
         front,
         signals,
@@ -65,12 +69,8 @@ fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
         unreachable: Vec::new(),
         asked_to_end: None,
         timeout: args.timeout.unwrap_or_default(),
-        survivor_grace: args.grace.unwrap_or(if args.nodes > 1 {
-            job::SURVIVOR_GRACE_OVER_NODES
-        } else {
-            job::SURVIVOR_GRACE
-        }),
-        abort_grace: args.grace.unwrap_or(job::ABORT_GRACE),
+        survivor_grace: args.grace.unwrap_or(survivor_grace),
+        abort_grace: args.grace.unwrap_or(abort_grace),
         user_grace: job::USER_TERMINATE_GRACE.max(args.grace.unwrap_or_default()),
     };
     while supervisor.job.running().next().is_some() {
