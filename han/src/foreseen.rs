@@ -114,7 +114,6 @@ impl Foreseen {
         let element_bytes = datatype.size();
         let over = OverNodes {
             collective,
-            by_node: false,
             count: bytes.div_ceil(element_bytes),
             element_bytes,
             commutative,

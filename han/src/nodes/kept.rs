@@ -45,8 +45,6 @@ struct Occasion {
     count: usize,
     element_bytes: usize,
     commutative: bool,
-    /// [`Kept::by_node`].
-    by_node: Option<usize>,
 }
 
 /// Plans by occasion.
@@ -57,17 +55,12 @@ pub(super) struct Kept {
     tasks: usize,
     /// What decides in place of the configuration.
     settings: Option<Inter>,
-    /// Where the root is of the operation before, if that was a bcast.
-    bcast_by: Option<usize>,
-    /// The same at the last barrier.
-    barrier_behind: Option<usize>,
 }
 
 impl Kept {
     /// Lets `settings` decide from now on, or the configuration.
     pub(super) fn choose_by(&mut self, settings: Option<Inter>) {
-        let Self { bcast_by, barrier_behind, .. } = *self;
-        *self = Self { settings, bcast_by, barrier_behind, ..Self::default() };
+        *self = Self { settings, ..Self::default() };
     }
 
     /// What is chosen for `call`.
@@ -83,7 +76,7 @@ impl Kept {
             let lengths: &[usize] = if collective == Collective::Barrier { &[0] } else { &DESCRIBED_BYTES };
             for &bytes in lengths {
                 let count = bytes / element_bytes;
-                let occasion = Occasion { collective, root: 0, count, element_bytes, commutative: true, by_node: None };
+                let occasion = Occasion { collective, root: 0, count, element_bytes, commutative: true };
                 let choice = choose(flat, layout, &occasion, context, self.settings.as_ref());
                 let length = if bytes > 0 { format!(" of {bytes}") } else { String::new() };
                 let _ = writeln!(text, "  {collective}{length}: {choice}{}", reasons(&choice, bytes));
@@ -95,38 +88,25 @@ impl Kept {
     /// How `call`, which was checked, is carried out.
     #[inline]
     pub(super) fn get(&mut self, flat: &FabricComm, layout: &Layout, call: &Call<'_>, context: &Inner) -> Rc<Prepared> {
-        let occasion = Occasion { by_node: self.by_node(call.collective, layout), ..Occasion::of(call) };
+        let occasion = Occasion::of(call);
         match &self.last {
             Some((last, prepared)) if *last == occasion => Rc::clone(prepared),
-            _ => self.look_up(occasion, flat, layout, context),
+            _ => self.look_up(occasion, flat, layout, call, context),
         }
     }
 
-    /// Notes that `call` begins.
-    #[inline]
-    pub(super) fn note(&mut self, call: &Call<'_>, layout: &Layout) {
-        let bcast_by = self.bcast_by.take();
-        match call.collective {
-            Collective::Barrier => self.barrier_behind = bcast_by,
-            Collective::Bcast => self.bcast_by = Some(layout.node_of(call.root)),
-            Collective::Reduce | Collective::Allreduce => {}
-        }
-    }
-
-    /// The node by which a barrier of two nodes goes: that of the root of the bcast right before, if it was the same at the
-    /// last barrier. It is the first to leave, and the next bcast is on its way when the other node leaves.
-    #[inline]
-    fn by_node(&self, collective: Collective, layout: &Layout) -> Option<usize> {
-        let goes_by_one = collective == Collective::Barrier && layout.nodes() == 2;
-        self.bcast_by.filter(|_| goes_by_one && self.bcast_by == self.barrier_behind)
-    }
-
-    fn look_up(&mut self, occasion: Occasion, flat: &FabricComm, layout: &Layout, context: &Inner) -> Rc<Prepared> {
+    fn look_up(
+        &mut self,
+        occasion: Occasion,
+        flat: &FabricComm,
+        layout: &Layout,
+        call: &Call<'_>,
+        context: &Inner,
+    ) -> Rc<Prepared> {
         let prepared = match self.plans.get(&occasion) {
             Some(prepared) => Rc::clone(prepared),
             None => {
-                let choice = choose(flat, layout, &occasion, context, self.settings.as_ref());
-                let prepared = Rc::new(prepare(flat, layout, choice));
+                let prepared = Rc::new(prepare(flat, layout, self.choose(flat, layout, call, context)));
                 let tasks = prepared.plan.tasks.len() + 1;
                 if self.tasks + tasks > MOST_TASKS {
                     // Who uses so many different ones gains little from any.
@@ -150,7 +130,6 @@ impl Occasion {
             count: call.count,
             element_bytes: call.datatype.size(),
             commutative: call.op.as_ref().is_none_or(|op| op.is_commutative()),
-            by_node: None,
         }
     }
 }
@@ -179,7 +158,7 @@ fn prepare(flat: &FabricComm, layout: &Layout, choice: Choice) -> Prepared {
 
 /// What is chosen on an occasion by `settings`, or by the configuration.
 fn choose(flat: &FabricComm, layout: &Layout, of: &Occasion, context: &Inner, settings: Option<&Inter>) -> Choice {
-    let Occasion { collective, root, count, element_bytes, commutative, by_node } = *of;
+    let Occasion { collective, root, count, element_bytes, commutative } = *of;
     let over = OverNodes {
         collective,
         count,
@@ -187,8 +166,7 @@ fn choose(flat: &FabricComm, layout: &Layout, of: &Occasion, context: &Inner, se
         commutative,
         reproducible: context.config.settings.reproducible,
         // A wrong one is found by the check of the call.
-        root: by_node.map_or(root.min(flat.size() - 1), |node| layout.members(node)[0]),
-        by_node: by_node.is_some(),
+        root: root.min(flat.size() - 1),
         shares_cores: context.shares_cores(),
         wire_mbit_s: context.wire_mbit_s(),
         layout,

@@ -85,7 +85,6 @@ impl Nodes {
         call.check(rank, self.groups.flat.size())?;
         let announced = context.noted(self.groups.announce(call.signature()))?;
         let prepared = self.prepare(call, context);
-        self.kept.note(call, &self.layout);
         if prepared.choice.form == Form::Flat && !self.is_busy() {
             let outcome = self.groups.flat.run(announced, call, &prepared.choice.inter, || context.idle());
             return context.noted(outcome);
@@ -112,7 +111,6 @@ impl Nodes {
         call.check(rank, self.groups.flat.size())?;
         let announced = context.noted(self.groups.announce(call.signature()))?;
         let prepared = self.prepare(&call, context);
-        self.kept.note(&call, &self.layout);
         let pieces = Pieces::of(call, rank).with_scratch(prepared.plan.scratch_bytes);
         self.begin(announced, prepared, Some(pieces), None, context)
     }

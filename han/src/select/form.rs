@@ -47,8 +47,6 @@ pub struct OverNodes<'a> {
     pub reproducible: bool,
     /// The root.
     pub root: usize,
-    /// Whether a barrier goes by the root's node: all others tell it that they are there, and it tells them.
-    pub by_node: bool,
     /// Whether ranks share cores somewhere.
     pub shares_cores: bool,
     /// Megabits a second that the slowest node's wire carries, if anybody says.
@@ -238,11 +236,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     let (leaders, leaders_why) = if is_node_aware { (1, "") } else { leaders(over, inter, elements) };
     // What leaders have to do at a time: whole elements, as the plan cuts them.
     let slice_bytes = slices::longest(elements, over.element_bytes, leaders) * over.element_bytes;
-    let splits = match over.collective {
-        Collective::Allreduce => inter.splits,
-        Collective::Barrier => over.by_node && inter.algorithm_of(over.collective).is_none(),
-        Collective::Bcast | Collective::Reduce => false,
-    } && form == Form::Hierarchical;
+    let splits = inter.splits && over.collective == Collective::Allreduce && form == Form::Hierarchical;
     let across = match (is_node_aware, splits) {
         (true, _) => Across::NodeAware,
         (false, true) => Across::Split,
@@ -343,7 +337,6 @@ mod tests {
     fn over(layout: &Layout) -> OverNodes<'_> {
         OverNodes {
             collective: Collective::Allreduce,
-            by_node: false,
             count: 1 << 20,
             element_bytes: 8,
             commutative: true,

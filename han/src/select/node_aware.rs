@@ -56,7 +56,6 @@ mod tests {
         let topology = net_fabric::algorithm::Topology::new(&[nodes]);
         let over = OverNodes {
             collective: Collective::Allreduce,
-            by_node: false,
             count: 1,
             element_bytes: 8,
             commutative,

@@ -145,7 +145,6 @@ allreduce = [
     fn over(layout: &Layout, collective: Collective) -> OverNodes<'_> {
         OverNodes {
             collective,
-            by_node: false,
             count: 1000,
             element_bytes: 1,
             commutative: true,

@@ -242,11 +242,7 @@ impl<'a> Builder<'a> {
         if chunk.in_company {
             last = Some(self.task(Kind::Sr, chunk, Stream::Up, chunk.leader, nothing, None, [None; 2]));
         }
-        if chunk.leads && self.shape.across == Across::Split {
-            let root = self.layout.node_of(self.shape.root);
-            let ir = self.task(Kind::Ir, chunk, Stream::Rail(chunk.rail), root, nothing, None, [last, None]);
-            last = Some(self.task(Kind::Ib, chunk, Stream::Back(chunk.rail), root, nothing, None, [Some(ir), None]));
-        } else if chunk.leads {
+        if chunk.leads {
             last = Some(self.task(Kind::Ia, chunk, Stream::Rail(chunk.rail), 0, nothing, None, [last, None]));
         }
         if chunk.in_company {

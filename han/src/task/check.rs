@@ -279,9 +279,7 @@ proptest! {
         choices in prop::collection::vec((0_usize..12, 0_usize..6, 0_usize..3), 0..400),
     ) {
         let count = if collective == Collective::Barrier { 0 } else { count };
-        // A barrier may go by any node.
-        let has_root = collective.has_root() || collective == Collective::Barrier;
-        let root = if has_root { root % layout.size() } else { 0 };
+        let root = if collective.has_root() { root % layout.size() } else { 0 };
         let chunk_bytes = chunk_bytes * element_bytes / 4;
         let shape = Shape { collective, count, element_bytes, chunk_bytes, leaders, across, root };
         Play::new(&layout, &shape, in_place && collective != Collective::Bcast).run(&choices);

@@ -330,7 +330,6 @@ mod tests {
             let (layout, topology) = (Layout::new(&node_of), Topology::new(&[&node_of]));
             for case in space.cases() {
                 let over = OverNodes {
-                    by_node: false,
                     collective: case.collective,
                     count: case.bytes / ELEMENT_BYTES,
                     element_bytes: ELEMENT_BYTES,

@@ -58,7 +58,6 @@ fn shape(case: &Case, tasks: Tasks, segment: usize, layout: &Layout) -> Result<S
     let back = tasks.back;
     let element_bytes = if case.bytes.is_multiple_of(8) { 8 } else { 1 };
     let over = OverNodes {
-        by_node: false,
         collective: case.collective,
         count: case.bytes / element_bytes,
         element_bytes,
