@@ -3,15 +3,18 @@
 /// Halves to single precision: exact.
 #[inline(always)]
 pub(crate) fn f16_to_f32(half: u16) -> f32 {
-    // The exponent and mantissa fields in f32's places are the value divided by 2^(127-15); the
-    // product is exact, for subnormal halves too.
-    const RESCALE: f32 = f32::from_bits((127 + (127 - 15)) << 23);
+    // From one format's exponent to the other's.
+    const REBIAS: u32 = (127 - 15) << 23;
+    // The mantissa of a subnormal half, added to this one's, makes a number that is as much larger. Only normal floats
+    // are on the way, so the result is the same where a program has subnormal ones flushed to zero.
+    const LEAST_NORMAL: u32 = (127 - 14) << 23;
     const F32_INFINITE_EXPONENT: u32 = 0xff << 23;
     let bits = u32::from(half);
     let magnitude = (bits & 0x7fff) << 13;
-    let scaled = (f32::from_bits(magnitude) * RESCALE).to_bits();
+    let subnormal = (f32::from_bits(magnitude + LEAST_NORMAL) - f32::from_bits(LEAST_NORMAL)).to_bits();
+    let finite = if magnitude < 1 << 23 { subnormal } else { magnitude + REBIAS };
     let infinite_or_nan = if bits & 0x7c00 == 0x7c00 { F32_INFINITE_EXPONENT } else { 0 };
-    f32::from_bits(scaled | infinite_or_nan | (bits & 0x8000) << 16)
+    f32::from_bits(finite | infinite_or_nan | (bits & 0x8000) << 16)
 }
 
 /// Single precision to halves: to nearest even, overflow to infinity, NaN to a quiet NaN.
@@ -84,6 +87,38 @@ mod tests {
             assert!(same(ours, theirs), "f16 {bits:#06x}: {ours} but {theirs}");
             let (ours, theirs) = (bf16_to_f32(bits), bf16::from_bits(bits).to_f32_const());
             assert!(same(ours, theirs), "bf16 {bits:#06x}: {ours} but {theirs}");
+        }
+    }
+
+    /// As programs do that are compiled for speed (`-ffast-math`): subnormal floats are read and written as zero.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    #[allow(unsafe_code)]
+    fn every_half_widens_alike_where_subnormal_floats_are_flushed() {
+        use std::arch::asm;
+        use std::hint::black_box;
+
+        const FLUSH: u32 = 1 << 15 | 1 << 6;
+        let mut usual = 0_u32;
+        // SAFETY: stores the control register.
+        unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut usual) };
+        let set = |control: u32| {
+            // SAFETY: no exception is enabled that was not before, and what is computed meanwhile is what the test asks for.
+            unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const control) };
+        };
+        // What is called between cannot be moved out of there.
+        let flushing = |work: fn() -> Vec<u32>| {
+            set(usual | FLUSH);
+            let done = black_box(work)();
+            set(usual);
+            done
+        };
+        let is_flushed = flushing(|| vec![(black_box(f32::from_bits(1)) * black_box(2.0)).to_bits()]) == [0];
+        let widened = flushing(|| (0..=u16::MAX).map(|bits| f16_to_f32(black_box(bits)).to_bits()).collect());
+        assert!(is_flushed);
+        for (bits, ours) in (0..=u16::MAX).zip(widened) {
+            let theirs = f16::from_bits(bits).to_f32_const();
+            assert!(same(f32::from_bits(ours), theirs), "f16 {bits:#06x}: {ours:#x} but {theirs}");
         }
     }
 
