@@ -42,8 +42,6 @@ pub struct Prediction {
     pub rank_s: Vec<Seconds>,
     /// Messages that were sent.
     pub messages: u64,
-    /// Events of the simulation.
-    pub events: u64,
 }
 
 impl Prediction {
@@ -75,7 +73,7 @@ pub fn simulate(machine: &Machine, case: &Case) -> Result<Prediction> {
         return Err(Error::InvalidArgument(format!("{left} of {} ranks wait for ever", ranks.len())));
     }
     let rank_s = ranks.iter().filter_map(|rank| rank.end_s).collect();
-    Ok(Prediction { rank_s, messages: simulation.messages(), events: simulation.events() })
+    Ok(Prediction { rank_s, messages: simulation.messages() })
 }
 
 /// Everybody's schedules.

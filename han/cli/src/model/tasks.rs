@@ -50,7 +50,7 @@ pub(super) fn simulate(machine: &Machine, case: &Case, tasks: Tasks, segment: us
         Ok(cost)
     };
     let rank_s = play::simulate(&layout, &shape, cost)?;
-    Ok(Prediction { rank_s, messages, events: 0 })
+    Ok(Prediction { rank_s, messages })
 }
 
 /// What a job's tasks would be that was told to take these algorithms among its leaders, or why it would take others.

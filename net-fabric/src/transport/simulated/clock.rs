@@ -69,11 +69,6 @@ impl Clock {
         self.now
     }
 
-    /// How many events there have been.
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
     /// `what` will happen, not before now.
     pub(super) fn add(&mut self, at: Seconds, what: What) {
         self.events.push(Reverse(Event { at: at.max(self.now), what, number: self.count }));

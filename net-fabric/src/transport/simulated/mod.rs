@@ -61,12 +61,6 @@ impl Simulation {
     pub fn messages(&self) -> u64 {
         lock(&self.0).sent()
     }
-
-    /// Events so far.
-    #[must_use]
-    pub fn events(&self) -> u64 {
-        lock(&self.0).events()
-    }
 }
 
 /// A rank's door to a simulated world.

@@ -133,11 +133,6 @@ impl World {
         self.sent
     }
 
-    /// Events so far.
-    pub(super) fn events(&self) -> u64 {
-        self.clock.count()
-    }
-
     /// How far a rank's processor is.
     pub(super) fn now(&self, rank: usize) -> Seconds {
         self.ranks[rank].now
