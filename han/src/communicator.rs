@@ -23,7 +23,8 @@ use crate::{Element, Op};
 ///
 /// All ranks of a group must call the same collectives on it, with the same root, count, datatype
 /// and operator, in the same order. When they do not, every rank gets an error that shows both
-/// sides, at the latest with its next operation.
+/// sides, at the latest with the next operation in which it needs something of another. Ranks that only send, such as
+/// a root, run at most 128 operations ahead.
 #[derive(Debug, Clone)]
 pub struct Communicator {
     shared: Rc<Own<Shared>>,
@@ -99,7 +100,7 @@ impl Communicator {
     /// Copies the root's `buffer` to every rank's.
     ///
     /// All ranks give slices of one length, which may be 0, and the same root. The root does not wait for the others, so it may
-    /// learn only in its next call that theirs differ.
+    /// learn only in a later call that theirs differ.
     ///
     /// # Errors
     /// No such root, ranks that disagree about the call, or the job has ended.

@@ -38,7 +38,8 @@
  *   a buffer must have room for `count` elements, a result pointer must be valid or NULL.
  * - Collective functions must be called by every rank of the communicator, in the same order, with
  *   the same root, count, datatype and operator. If they disagree, every rank receives
- *   HAN_ERR_MISMATCH with a message that shows both sides, from this operation or its next one.
+ *   HAN_ERR_MISMATCH with a message that shows both sides: from this operation, or from the next one in which
+ *   it needs something of another. Ranks that only send, such as a root, run at most 128 operations ahead.
  * - Threads: at most one thread may be in a han function at a time (MPI_THREAD_SERIALIZED), and
  *   calls from different threads must be ordered by the program (a mutex, a join). A call that finds
  *   another one in progress, also from within a callback, fails with HAN_ERR_THREAD.
