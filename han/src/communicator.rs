@@ -338,7 +338,7 @@ impl Communicator {
     /// The ranks have given different settings, or values that their keys do not take; or the job has ended.
     pub fn choose_by(&self, settings: Option<Inter>) -> Result<()> {
         let text = settings.map_or_else(|| "the configuration".to_owned(), |settings| settings.to_string());
-        let hash = crate::tune::hash_of(&text);
+        let hash = crate::config::hash_of(&text);
         // The greatest of all, and that of what is left to it, which is the smallest.
         let mut bounds = [hash, !hash];
         self.allreduce_in_place(&mut bounds, Operator::Max)?;

@@ -134,7 +134,7 @@ impl Foreseen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::select::form::Form;
+    use crate::select::NodesForm;
 
     #[test]
     fn a_described_machine_does_not_change_what_nodes_decide_by() {
@@ -150,7 +150,7 @@ mod tests {
         };
         let plain = explain(&[]).expect("there are cores");
         let described = explain(&["topology=pack:2 core:4"]).expect("there are cores");
-        assert_eq!((plain.form, core(&plain).as_str()), (Form::Hierarchical, "shared"));
+        assert_eq!((plain.form, core(&plain).as_str()), (NodesForm::Hierarchical, "shared"));
         assert_eq!((core(&described).as_str(), described.inter), ("shared", plain.inter));
         assert_eq!(core(&explain(&["assume_own_cores=1"]).expect("there are cores")), "own");
     }

@@ -7,7 +7,8 @@ use std::io::Write;
 use std::process::{Command, ExitCode};
 
 use han::foreseen::{Foreseen, InMemory};
-use han::select::form::{Choice, Form};
+use han::select::NodesForm;
+use han::select::form::Choice;
 use han::task::{Across, Shape, figure};
 use han::{Collective, Config, Datatype};
 use reduce_kernels::Folding;
@@ -177,8 +178,8 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     let choice = chosen(args, &foreseen);
     let points = &choice.points;
     let (in_memory, no_effect) = match choice.form {
-        Form::Flat => (Vec::new(), said_of_memory(args, &config)),
-        Form::Hierarchical => {
+        NodesForm::Flat => (Vec::new(), said_of_memory(args, &config)),
+        NodesForm::Hierarchical => {
             let methods = trial::methods(&config, &args.set)?;
             (foreseen.in_memory(&choice, question(args), &methods)?, Vec::new())
         }
@@ -202,8 +203,8 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     let coll = args.collective;
     let (ranks, nodes) = (counted(ranks, "rank"), counted(nodes, "node"));
     let how = match choice.form {
-        Form::Flat => "all over the network",
-        Form::Hierarchical => "on both levels",
+        NodesForm::Flat => "all over the network",
+        NodesForm::Hierarchical => "on both levels",
     };
     writeln!(out, "{coll} of {bytes} bytes by {ranks} on {nodes}, {how}: {choice}")?;
     for point in points {
@@ -219,7 +220,7 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
         writeln!(out, "in memory, {kind} on node{plural} {of}: {}", text.trim_end().replace('\n', "\n  "))?;
     }
     match (args.plan, choice.form) {
-        (true, Form::Hierarchical) => {
+        (true, NodesForm::Hierarchical) => {
             let draw = |shape: &Shape| figure::draw(foreseen.layout(), shape).map_err(|why| format!("--plan: {why}"));
             write!(out, "{}", draw(&choice.shape)?)?;
             if coll == Collective::Allreduce && choice.shape.across == Across::Whole {
@@ -228,7 +229,9 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
                 write!(out, "{}", draw(&split.shape)?)?;
             }
         }
-        (true, Form::Flat) => writeln!(out, "there is no plan of tasks to draw: it is one operation of all ranks")?,
+        (true, NodesForm::Flat) => {
+            writeln!(out, "there is no plan of tasks to draw: it is one operation of all ranks")?
+        }
         (false, _) => {}
     }
     Ok(ExitCode::SUCCESS)

@@ -8,7 +8,8 @@ use shm_core::{Circumstances, Explanation, Methods, Question, explain};
 
 use super::Foreseen;
 use crate::error::Result;
-use crate::select::form::{Choice, Form};
+use crate::select::NodesForm;
+use crate::select::form::Choice;
 use crate::task::{Kind, Shape, Task, TaskPlan};
 
 /// What the ranks of some nodes do in their memory, and why so.
@@ -39,7 +40,7 @@ impl Foreseen {
     pub fn in_memory(&self, choice: &Choice, question: Question, methods: &Methods) -> Result<Vec<InMemory>> {
         let mut found: Vec<InMemory> = Vec::new();
         let shape = first_and_last(choice.shape);
-        let nodes = if choice.form == Form::Hierarchical { self.layout.nodes() } else { 0 };
+        let nodes = if choice.form == NodesForm::Hierarchical { self.layout.nodes() } else { 0 };
         // Nodes whose ranks begin on the same core and are as many are alike.
         let mut known: HashMap<(usize, usize), Circumstances> = HashMap::new();
         for node in 0..nodes {

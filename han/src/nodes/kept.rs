@@ -8,7 +8,8 @@ use net_fabric::{FabricComm, Plan};
 use shm_core::{Call, Collective};
 
 use crate::context::Inner;
-use crate::select::form::{Choice, Form, OverNodes};
+use crate::select::NodesForm;
+use crate::select::form::{Choice, OverNodes};
 use crate::select::{Inter, tuned};
 use crate::task::{Layout, Stream, TaskPlan};
 
@@ -136,12 +137,12 @@ impl Occasion {
 
 /// Why a choice for so many bytes is as it is, in short.
 fn reasons(choice: &Choice, bytes: usize) -> String {
-    let is_cut = choice.form == Form::Hierarchical && choice.shape.chunk_bytes < bytes;
+    let is_cut = choice.form == NodesForm::Hierarchical && choice.shape.chunk_bytes < bytes;
     let because = |what: &str| {
         let point = choice.points.iter().find(|point| point.what == what);
         point.map(|point| point.because.as_str()).unwrap_or_default()
     };
-    let form = (choice.form == Form::Flat).then(|| format!(", {}", because("form")));
+    let form = (choice.form == NodesForm::Flat).then(|| format!(", {}", because("form")));
     let chunks = is_cut.then(|| format!(" in chunks of {}, {}", choice.shape.chunk_bytes, because("segment_bytes")));
     let algorithm = format!("; {}", because("algorithm"));
     [form, chunks, Some(algorithm)].into_iter().flatten().collect()
@@ -149,8 +150,8 @@ fn reasons(choice: &Choice, bytes: usize) -> String {
 
 fn prepare(flat: &FabricComm, layout: &Layout, choice: Choice) -> Prepared {
     let plan = match choice.form {
-        Form::Flat => TaskPlan { tasks: Vec::new(), streams: Vec::new(), scratch_bytes: 0, chunks: 0 },
-        Form::Hierarchical => TaskPlan::new(layout, &choice.shape, flat.rank()),
+        NodesForm::Flat => TaskPlan { tasks: Vec::new(), streams: Vec::new(), scratch_bytes: 0, chunks: 0 },
+        NodesForm::Hierarchical => TaskPlan::new(layout, &choice.shape, flat.rank()),
     };
     let is_short = plan.chunks == 1;
     Prepared { choice, plan, is_short }

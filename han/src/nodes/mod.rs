@@ -22,7 +22,7 @@ use shm_core::{Call, Owned, OwnedCall, Ticket};
 use crate::Element;
 use crate::context::Inner;
 use crate::error::{Error, Result};
-use crate::select::form::Form;
+use crate::select::NodesForm;
 use crate::select::module_name;
 use crate::task::Layout;
 use crate::trace::Trace;
@@ -85,7 +85,7 @@ impl Nodes {
         call.check(rank, self.groups.flat.size())?;
         let announced = context.noted(self.groups.announce(call.signature()))?;
         let prepared = self.prepare(call, context);
-        if prepared.choice.form == Form::Flat && !self.is_busy() {
+        if prepared.choice.form == NodesForm::Flat && !self.is_busy() {
             let outcome = self.groups.flat.run(announced, call, &prepared.choice.inter, || context.idle());
             return context.noted(outcome);
         }
@@ -216,7 +216,7 @@ impl Nodes {
         let to_network = own.as_ref().map(|own| context.job.lend(&own.entire(), self.groups.flat.rank()));
         self.begun += 1;
         let number = self.begun;
-        if prepared.choice.form == Form::Flat {
+        if prepared.choice.form == NodesForm::Flat {
             self.flats.push(Flat { number, announced, prepared, pieces: own, _lent: to_network });
             let begun = self.flats.begin_what_can(&mut self.groups.flat, lent);
             begun.map_err(|error| self.fail(error, context))?;

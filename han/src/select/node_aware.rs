@@ -4,13 +4,13 @@ use net_fabric::Plan;
 use net_fabric::algorithm::Algorithm;
 use reduce_kernels::Collective;
 
-use super::form::{Form, OverNodes};
+use super::form::{NodesForm, OverNodes};
 use super::{Inter, Question, Selection, explain};
 
 /// Whether it is set where both levels are used, and if so why it cannot be taken, if it cannot.
-pub(super) fn is_set(over: &OverNodes<'_>, inter: &Inter, form: Form) -> Option<Result<(), &'static str>> {
+pub(super) fn is_set(over: &OverNodes<'_>, inter: &Inter, form: NodesForm) -> Option<Result<(), &'static str>> {
     let is_set = over.collective == Collective::Allreduce
-        && form == Form::Hierarchical
+        && form == NodesForm::Hierarchical
         && over.layout.nodes() > 1
         && inter.algorithm_of(over.collective) == Some(Algorithm::Nap);
     let can = || match over.layout.has_pairs() {
@@ -84,7 +84,7 @@ mod tests {
             assert_eq!(algorithm(&taken), "nap: the setting says so");
             assert!(taken.points.iter().all(|point| point.what != "leaders"));
         }
-        let flat = Inter { form: Some(Form::Flat), ..set };
+        let flat = Inter { form: Some(NodesForm::Flat), ..set };
         assert_eq!(choice(&[0, 0, 1, 1], &flat, true).to_string(), "net/nap");
         assert_eq!(choice(&[0, 1, 2], &set, true).to_string(), "net/nap");
     }
@@ -97,7 +97,7 @@ mod tests {
         assert!(algorithm(&alone).contains("(nap is set, but a node has one rank alone"), "{alone:?}");
         // Ranks that are not numbered node by node: the partial results of nodes would not be in order.
         let unordered = choice(&[0, 1, 0, 1], &set, false);
-        assert_eq!(unordered.form, Form::Flat);
+        assert_eq!(unordered.form, NodesForm::Flat);
         assert!(
             algorithm(&unordered).contains("nap is set, but operands would not meet in rank order"),
             "{unordered:?}"

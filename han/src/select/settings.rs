@@ -7,7 +7,7 @@ use net_fabric::algorithm::Algorithm;
 use reduce_kernels::Collective;
 use shm_core::settings::parse_bytes;
 
-use super::form::Form;
+use super::NodesForm;
 
 /// What can be set of it; what is `None` is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +23,7 @@ pub struct Inter {
     /// In which order steps are begun.
     pub policy: Option<Policy>,
     /// Whether both levels are used.
-    pub form: Option<Form>,
+    pub form: Option<NodesForm>,
     /// Bytes of a chunk that goes through both levels.
     pub segment_bytes: Option<usize>,
     /// Ranks of a node that lead, each a slice of every chunk.
@@ -68,16 +68,14 @@ pub const KEYS: &[(&str, &str)] = &[
 ];
 
 /// Smallest chunk: less than this travels in a packet's head.
-pub(crate) const LEAST_CHUNK_BYTES: usize = 64;
-
-pub(super) const EVENT_DRIVEN: Policy = Policy::EventDriven { sends: 4, recvs: 6 };
+pub const LEAST_CHUNK_BYTES: usize = 64;
 
 /// Names of the policies in settings.
-const POLICIES: [(&str, Policy); 3] =
-    [("blocking", Policy::Blocking), ("wait_all", Policy::WaitAll), ("event_driven", EVENT_DRIVEN)];
+pub const POLICIES: [(&str, Policy); 3] =
+    [("blocking", Policy::Blocking), ("wait_all", Policy::WaitAll), ("event_driven", Policy::EVENT_DRIVEN)];
 
 /// Names of policies in the papers.
-const MODULES: [(&str, Policy); 2] = [("nbc", Policy::WaitAll), ("adapt", EVENT_DRIVEN)];
+const MODULES: [(&str, Policy); 2] = [("nbc", Policy::WaitAll), ("adapt", Policy::EVENT_DRIVEN)];
 
 /// What stands for a reduction and a broadcast.
 const IR_IB: &str = "ir+ib";
@@ -160,7 +158,7 @@ impl Inter {
     /// What `others` set, and where they set nothing what these do.
     #[must_use]
     pub fn with(mut self, others: &Self) -> Self {
-        for (key, value) in crate::tune::assignments(others) {
+        for (key, value) in others.assignments() {
             let taken = self.set(key, &value);
             debug_assert!(taken.is_ok(), "{taken:?}");
         }
@@ -183,7 +181,7 @@ impl Inter {
             ("inter_chunk_bytes", _) => self.chunk_bytes = number(key, value, LEAST_CHUNK_BYTES)?,
             ("inter_policy", _) => self.policy = named(key, value, &POLICIES)?,
             ("inter_module", _) => self.policy = named(key, value, &MODULES)?,
-            ("nodes_form", _) => self.form = named(key, value, &Form::NAMES)?,
+            ("nodes_form", _) => self.form = named(key, value, &NodesForm::NAMES)?,
             ("segment_bytes", _) => self.segment_bytes = number(key, value, LEAST_CHUNK_BYTES)?,
             ("leaders", _) => self.leaders = number(key, value, 1)?,
             ("wire_mbit_s", _) => self.wire_mbit_s = number(key, value, 1)?,
@@ -262,6 +260,31 @@ impl Inter {
     }
 }
 
+impl Inter {
+    /// The keys that are set, and to what; of several keys for the same the first.
+    pub fn assignments(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let mut known = Self::default();
+        let values = KEYS.iter().map(|(key, _)| (*key, self.get(key).unwrap_or_default()));
+        values.filter(move |(key, value)| {
+            let is_news = known.get(key).as_ref() != Some(value);
+            is_news && known.set(key, value).is_ok()
+        })
+    }
+
+    /// What is set as `HAN_SET` takes it, or `auto` if there is nothing.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let pairs: Vec<String> = self.assignments().map(|(key, value)| format!("{key}={value}")).collect();
+        if pairs.is_empty() { "auto".to_owned() } else { pairs.join(",") }
+    }
+}
+
+/// Whether configurations that are searched differ in `key`.
+#[must_use]
+pub fn is_searched(key: &str) -> bool {
+    KEYS.iter().any(|(known, _)| *known == key) && key != "wire_mbit_s"
+}
+
 impl fmt::Display for Inter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, (key, _)) in KEYS.iter().enumerate() {
@@ -300,21 +323,19 @@ fn named<T: Copy>(key: &str, value: &str, names: &[(&str, T)]) -> Result<Option<
     found.map(Some).ok_or_else(|| format!("{key}={value}: expected auto, {}", all.join(", ")))
 }
 
-/// What the papers call the module of a policy.
+/// What the papers call the module of a policy, or its own name.
 pub(crate) fn module_name(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Blocking => "blocking",
-        Policy::WaitAll => "nbc",
-        Policy::EventDriven { .. } => "adapt",
-    }
+    name_among(&MODULES, policy).unwrap_or_else(|| policy_name(policy))
 }
 
 pub(super) fn policy_name(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Blocking => "blocking",
-        Policy::WaitAll => "wait_all",
-        Policy::EventDriven { .. } => "event_driven",
-    }
+    name_among(&POLICIES, policy).unwrap_or_default()
+}
+
+/// However many messages are under way at once.
+fn name_among(names: &[(&'static str, Policy)], policy: Policy) -> Option<&'static str> {
+    let is_same = |known: &Policy| std::mem::discriminant(known) == std::mem::discriminant(&policy);
+    names.iter().find(|(_, known)| is_same(known)).map(|(name, _)| *name)
 }
 
 #[cfg(test)]
@@ -384,8 +405,8 @@ mod tests {
         ] {
             assert!(error.starts_with(key), "{error}");
         }
-        for (policy, splits) in [(None, true), (Some(Policy::Blocking), false), (Some(EVENT_DRIVEN), true)] {
-            let form = Some(Form::Flat);
+        for (policy, splits) in [(None, true), (Some(Policy::Blocking), false), (Some(Policy::EVENT_DRIVEN), true)] {
+            let form = Some(NodesForm::Flat);
             let inter = Inter { policy, splits, form, leaders: Some(1), segment_bytes: Some(64), ..Inter::default() };
             assert_eq!(inter.validate(), Ok(()));
         }

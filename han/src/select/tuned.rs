@@ -118,7 +118,7 @@ fn point(value: &str, because: String) -> Point {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::select::form::Form;
+    use crate::select::form::NodesForm;
     use crate::task::Layout;
     use crate::tune::Tuning;
 
@@ -162,7 +162,7 @@ allreduce = [
         let (layout, source) = (Layout::new(&[0, 0, 1, 1]), source());
         let over = over(&layout, Collective::Allreduce);
         let choice = explain(&over, &Inter::default(), Some(&source), Some("tcp"));
-        assert_eq!((choice.form, choice.shape.chunk_bytes), (Form::Hierarchical, 512));
+        assert_eq!((choice.form, choice.shape.chunk_bytes), (NodesForm::Hierarchical, 512));
         assert_eq!(choice.inter.algorithm.to_string(), "ring");
         let because = |what: &str| &choice.points.iter().find(|point| point.what == what).unwrap().because;
         assert_eq!(because("algorithm"), "tuned: measured to be best");
@@ -234,9 +234,9 @@ allreduce = [
             explain(over, &inter, Some(&source), None)
         };
         let tuning = |choice: &Choice| choice.points.iter().find(|point| point.what == "tuning").unwrap().clone();
-        assert_eq!(explain(&question, &[("inter_chunk_bytes", "64")]).form, Form::Flat);
+        assert_eq!(explain(&question, &[("inter_chunk_bytes", "64")]).form, NodesForm::Flat);
         let other = explain(&question, &[("inter_algorithm", "chain")]);
-        assert_eq!((other.form, tuning(&other).value.as_str()), (Form::Hierarchical, "not used"));
+        assert_eq!((other.form, tuning(&other).value.as_str()), (NodesForm::Hierarchical, "not used"));
         assert!(tuning(&other).because.contains("inter_algorithm=chain is set"));
         for (over, why) in [
             (over(&layout, Collective::Reduce), "nothing for reduce"),

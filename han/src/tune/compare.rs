@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::journal::Entry;
 use super::search::{Bench, Found, Method, Outcome, Work};
-use super::space::{Case, set};
-use crate::select::Inter;
+use super::space::Case;
+use crate::select::{Inter, NodesForm};
 
 /// On whose behalf comparisons are measured.
 const BY: &str = "compare";
@@ -41,7 +41,7 @@ pub fn compare<B: Bench>(
     outcomes: &[(Method, Outcome)],
     turns: Range<usize>,
 ) -> Result<Vec<Row>, B::Error> {
-    let flat = set(Inter::default(), "nodes_form", "flat");
+    let flat = Inter { form: Some(NodesForm::Flat), ..Inter::default() };
     let mut rows = Vec::new();
     for &case in cases {
         let of = |found: &[Found]| found.iter().find(|found| found.case == case).map(|found| found.settings);
@@ -93,6 +93,7 @@ mod tests {
     use shm_core::Collective;
 
     use super::*;
+    use crate::select::Policy;
     use crate::tune::Space;
 
     /// Gives 1, 2, 3, ... microseconds, ten times as many for all ranks on the network.
@@ -114,7 +115,7 @@ mod tests {
         let case = space.cases().next().unwrap();
         let found = |settings| Found { case, settings, us: 0.0, estimated: false, estimate: None };
         let outcome = |settings| Outcome { found: vec![found(settings)], ..Outcome::default() };
-        let chosen = set(Inter::default(), "inter_policy", "wait_all");
+        let chosen = Inter { policy: Some(Policy::WaitAll), ..Inter::default() };
         let outcomes = [(Method::Exhaustive, outcome(chosen)), (Method::Task, outcome(Inter::default()))];
         let rows = compare(&mut Counter(0.0), &[case], &outcomes, 0..3).unwrap();
         // Three configurations in turns: 1 4 7, 2 5 8, 3 6 9.

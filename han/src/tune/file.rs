@@ -1,16 +1,15 @@
 //! The tuning file: what was measured to be best, for one machine and any number of job shapes.
 
 use std::fmt::Write;
-use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 
 use shm_core::Collective;
-use siphasher::sip::SipHasher13;
 
 use super::text;
+use crate::config::hash_of;
 use crate::files::{read_text, replaceable};
 use crate::machine;
-use crate::select::{Inter, KEYS};
+use crate::select::Inter;
 
 /// What is measured for one shape of jobs.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,13 +118,6 @@ impl Source {
     }
 }
 
-/// The same on all machines.
-pub(crate) fn hash_of(text: &str) -> u64 {
-    let mut hasher = SipHasher13::new_with_keys(0, 0);
-    hasher.write(text.as_bytes());
-    hasher.finish()
-}
-
 /// Settings in words.
 pub(crate) fn under(set: &str) -> &str {
     if set.is_empty() { "no settings" } else { set }
@@ -194,7 +186,7 @@ impl Tuning {
                 }
                 let _ = writeln!(text, "{} = [", collective.name());
                 for Point { bytes, us, estimated, settings, .. } in of {
-                    let set = assignments(settings).map(|(key, value)| format!("{key} = {}", plain(&value)));
+                    let set = settings.assignments().map(|(key, value)| format!("{key} = {}", plain(&value)));
                     let set: Vec<String> = set.collect();
                     let estimated = if *estimated { ", estimated = true" } else { "" };
                     let _ = writeln!(
@@ -208,29 +200,6 @@ impl Tuning {
         }
         text
     }
-}
-
-/// The keys that are set, and to what; of several keys for the same the first.
-pub fn assignments(settings: &Inter) -> impl Iterator<Item = (&'static str, String)> {
-    let mut known = Inter::default();
-    let values = KEYS.iter().map(|(key, _)| (*key, settings.get(key).unwrap_or_default()));
-    values.filter(move |(key, value)| {
-        let is_news = known.get(key).as_ref() != Some(value);
-        is_news && known.set(key, value).is_ok()
-    })
-}
-
-/// Whether configurations that are searched differ in `key`.
-#[must_use]
-pub fn is_searched(key: &str) -> bool {
-    KEYS.iter().any(|(known, _)| *known == key) && key != "wire_mbit_s"
-}
-
-/// Settings as `HAN_SET` takes them, or `auto` if there are none.
-#[must_use]
-pub fn settings_text(settings: &Inter) -> String {
-    let pairs: Vec<String> = assignments(settings).map(|(key, value)| format!("{key}={value}")).collect();
-    if pairs.is_empty() { "auto".to_owned() } else { pairs.join(",") }
 }
 
 fn quoted(text: &str) -> String {

@@ -2,10 +2,11 @@
 //!
 //! Each rule narrows the search by an assumption; where one is wrong the search finds less than the best.
 
-use net_fabric::algorithm::Algorithm;
+use net_fabric::Policy;
+use net_fabric::algorithm::{Algorithm, Tree};
 use shm_core::Collective;
 
-use super::space::{Candidate, Case, Space, has_tasks, is_node_aware, value};
+use super::space::{Candidate, Case, Space, has_tasks, is_node_aware};
 use crate::select::Inter;
 
 /// Longest vector that goes through the network as one chunk: longer ones should keep both levels at work.
@@ -29,20 +30,17 @@ pub(super) fn against(space: &Space, case: Case, candidate: &Candidate) -> Optio
     if case.collective == Collective::Barrier {
         return None;
     }
-    let is = |key: &str, wanted: &str| family.get(key).is_some_and(|value| value == wanted);
     let chunk = segment.unwrap_or(case.bytes);
     let chunks = case.bytes / chunk.max(1);
-    let algorithm = family.get("inter_algorithm").unwrap_or_default();
+    let is = |algorithm| family.algorithm == Some(algorithm);
     let is_long = family.algorithm.is_some_and(Algorithm::deals_out);
+    let scatters = is(Algorithm::ScatterRing) || is(Algorithm::ScatterDoubling);
     let network = [
-        (is("inter_policy", "wait_all"), "who need not wait for a round is never slower"),
+        (family.policy == Some(Policy::WaitAll), "who need not wait for a round is never slower"),
         (is_long && chunk < LONG_BYTES, "steps count more than bytes"),
-        (
-            is("inter_algorithm", "recursive-doubling") && space.nodes > 2 && chunk > SHORT_BYTES,
-            "bytes count more than steps",
-        ),
-        (space.nodes == 2 && algorithm == "ring", "between two nodes it takes the steps of Rabenseifner's"),
-        (space.nodes == 2 && algorithm.starts_with("scatter-"), "between two nodes a half of it travels back"),
+        (is(Algorithm::RecursiveDoubling) && space.nodes > 2 && chunk > SHORT_BYTES, "bytes count more than steps"),
+        (space.nodes == 2 && is(Algorithm::Ring), "between two nodes it takes the steps of Rabenseifner's"),
+        (space.nodes == 2 && scatters, "between two nodes a half of it travels back"),
     ];
     let first = |rules: &[(bool, &'static str)]| rules.iter().find(|(applies, _)| *applies).map(|(_, why)| *why);
     if !has_tasks(family) {
@@ -59,12 +57,12 @@ pub(super) fn against(space: &Space, case: Case, candidate: &Candidate) -> Optio
         (segment.is_some_and(|bytes| bytes < SHORTEST_SEGMENT), "a message's own cost counts"),
         (segment.is_some() && !CHUNKS.contains(&chunks), "few chunks do not overlap, many only cost"),
         // As the dissertation has it: a chain has to be filled.
-        (is("inter_algorithm", "chain") && space.nodes > 2 && chunks <= 8, "a chain needs more than eight chunks"),
-        (value(family, "inter_chunk_bytes").is_some(), "chunks are pieces enough"),
+        (is(Algorithm::Tree(Tree::Chain)) && space.nodes > 2 && chunks <= 8, "a chain needs more than eight chunks"),
+        (family.chunk_bytes.is_some(), "chunks are pieces enough"),
         (family.splits && chunks < *CHUNKS.start(), "both ways are used at once only with several chunks"),
-        (family.splits && value(family, "leaders") != Some(1), "slices of several leaders go both ways at once, too"),
+        (family.splits && family.leaders != Some(1), "slices of several leaders go both ways at once, too"),
         (
-            value(family, "leaders").is_some_and(|leaders| leaders > 1 && leaders < space.ranks_per_node),
+            family.leaders.is_some_and(|leaders| leaders > 1 && leaders < space.ranks_per_node),
             "either one leader keeps the network busy, or all are needed",
         ),
     ];

@@ -7,7 +7,7 @@ use shm_core::Collective;
 
 use super::file::{Measured, Point, Tuning};
 use crate::select::Inter;
-use crate::select::form::Form;
+use crate::select::NodesForm;
 
 /// What was measured tells about vectors of up to so many times its length, and down to such a part of it.
 const REACH: usize = 4;
@@ -76,7 +76,7 @@ impl Found<'_> {
         let settings = self.point.settings_for(wanted.bytes)?;
         let has_levels_only_now = self.shape.ranks_per_node == 1 && wanted.ranks_per_node > 1;
         let form = settings.form.filter(|_| !has_levels_only_now);
-        let is_flat = form == Some(Form::Flat);
+        let is_flat = form == Some(NodesForm::Flat);
         let members = |nodes: usize, ranks: usize| if is_flat { nodes.saturating_mul(ranks) } else { nodes };
         let (measured, asked) =
             (members(self.shape.nodes, self.shape.ranks_per_node), members(wanted.nodes, wanted.ranks_per_node));
@@ -236,7 +236,7 @@ mod tests {
     fn ranks_that_were_alone_on_their_nodes_or_few_send_no_others_all_over_the_network() {
         let settings_for = |of: (usize, usize), algorithm: &str, (nodes, ranks_per_node): (usize, usize)| {
             let mut shape = measured(of.0, of.1, "tcp", &[(Collective::Allreduce, 8)]);
-            let form = Some(Form::Flat);
+            let form = Some(NodesForm::Flat);
             shape.points[0].settings = Inter { form, algorithm: algorithm.parse().ok(), ..Inter::default() };
             let collective = Collective::Allreduce;
             let wanted = Wanted { collective, nodes, ranks_per_node, bytes: 8, provider: None, set: "" };

@@ -14,8 +14,8 @@ mod search;
 mod space;
 mod text;
 
-pub use file::{Measured, Point, Source, Tuning, assignments, is_searched, settings_text};
-pub(crate) use file::{hash_of, under};
+pub(crate) use file::under;
+pub use file::{Measured, Point, Source, Tuning};
 pub use journal::{Entry, Journal};
 pub use lookup::{Found, Wanted};
 pub use search::{

@@ -7,7 +7,6 @@ use std::fmt;
 
 use shm_core::Collective;
 
-use super::file::settings_text;
 use super::journal::Entry;
 use super::model::{Costs, Tasks, between, depth};
 use super::space::{Candidate, Case, Listing, Space};
@@ -91,7 +90,7 @@ pub struct Work {
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { by, turn, collective, bytes, chunks, settings } = self;
-        write!(f, "{by} {turn} {} {bytes} in {} {}", collective.name(), chunks.unwrap_or(0), settings_text(settings))
+        write!(f, "{by} {turn} {} {bytes} in {} {}", collective.name(), chunks.unwrap_or(0), settings.to_text())
     }
 }
 

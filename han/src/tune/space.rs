@@ -1,19 +1,17 @@
 //! What can be chosen: the configurations of table 6.2, and the sizes to choose them for.
 
+use net_fabric::Policy;
 use net_fabric::algorithm::{Algorithm, Shape, Topology};
 use shm_core::Collective;
 
 use super::heuristics;
-use crate::select::form::Form;
-use crate::select::{Inter, LEAST_CHUNK_BYTES};
+use crate::select::{Inter, LEAST_CHUNK_BYTES, NodesForm};
 use crate::task::slices;
 
 /// Bytes of an element.
 pub(super) const ELEMENT_BYTES: usize = 4;
-/// The node-aware allreduce.
-const NAP: &str = "nap";
 /// Policies that are tried: those of the modules `nbc` and `adapt`.
-const POLICIES: [&str; 2] = ["wait_all", "event_driven"];
+const POLICIES: [Policy; 2] = [Policy::WaitAll, Policy::EVENT_DRIVEN];
 /// More ranks than this are not compared schedule by schedule.
 const MOST_COMPARED: usize = 64;
 /// Schedules are compared for a vector of so many bytes in chunks of so many.
@@ -133,13 +131,12 @@ impl Space {
         let is_one = |candidate: &Candidate| {
             let chunk = candidate.segment.unwrap_or(case.bytes);
             // Each leader has a slice, and pieces are parts of that.
-            let leaders = value(&family, "leaders").unwrap_or(1);
+            let leaders = family.leaders.unwrap_or(1);
             let slices = slices::number(chunk / ELEMENT_BYTES, ELEMENT_BYTES, leaders);
-            let piece = value(&family, "inter_chunk_bytes");
             // Of fewer elements an algorithm that deals them out makes the schedule of another.
             let deals_out = family.algorithm.is_some_and(Algorithm::deals_out);
             slices == leaders
-                && piece.is_none_or(|piece| piece < chunk / slices)
+                && family.chunk_bytes.is_none_or(|piece| piece < chunk / slices)
                 && (!deals_out || chunk / slices / ELEMENT_BYTES >= network_ranks)
         };
         let is_good = |candidate: &Candidate| !by_rules || heuristics::against(self, case, candidate).is_none();
@@ -148,55 +145,49 @@ impl Space {
 
     /// All configurations but for the length of chunks.
     pub(super) fn families(&self, collective: Collective, by_rules: bool) -> Vec<Inter> {
-        let flat = set(Inter::default(), "nodes_form", "flat");
+        let of_form = |form| Inter { form: Some(form), ..Inter::default() };
+        let with_policy = |family: Inter, policy| Inter { policy: Some(policy), ..family };
+        let in_pieces = |family: Inter, chunk_bytes| Inter { chunk_bytes, ..family };
+        let flat = of_form(NodesForm::Flat);
         let nodes: Vec<usize> = (0..self.ranks()).map(|rank| rank / self.ranks_per_node).collect();
-        let with_algorithms = |family: Inter| {
-            let algorithms = distinct(collective, self.ranks(), Some(&Topology::new(&[&nodes])));
-            algorithms.into_iter().map(move |name| set(family, "inter_algorithm", &name))
-        };
+        let of_all_ranks = distinct(collective, self.ranks(), Some(&Topology::new(&[&nodes])));
         if self.ranks_per_node == 1 {
             // Nothing but the network: what is searched of the leaders elsewhere is searched of all ranks.
-            let mut all = vec![flat];
-            multiply(&mut all, "inter_policy", &POLICIES);
-            multiply(&mut all, "inter_chunk_bytes", &self.pieces(collective));
-            return std::iter::once(Inter::default()).chain(all.into_iter().flat_map(with_algorithms)).collect();
+            let mut all = each_with(&[flat], &POLICIES, with_policy);
+            all = each_with(&all, &self.pieces(collective), in_pieces);
+            return std::iter::once(Inter::default()).chain(each_with(&all, &of_all_ranks, by)).collect();
         }
         let mut families = vec![Inter::default(), flat];
         if self.all_flat && collective != Collective::Barrier && !by_rules {
-            families.extend(with_algorithms(flat));
+            families.extend(each_with(&[flat], &of_all_ranks, by));
         }
-        let mut both = vec![set(Inter::default(), "nodes_form", "hierarchical")];
-        multiply(&mut both, "inter_policy", &POLICIES);
+        let mut both = each_with(&[of_form(NodesForm::Hierarchical)], &POLICIES, with_policy);
         if collective.reduces() {
-            multiply(&mut both, "leaders", &self.leaders());
+            both = each_with(&both, &self.leaders(), |family, leaders| Inter { leaders: Some(leaders), ..family });
         }
         if collective == Collective::Allreduce {
-            let split: Vec<Inter> = both.iter().map(|family| Inter { splits: true, ..*family }).collect();
-            both.extend(split);
-            let node_aware = set(set(Inter::default(), "nodes_form", "hierarchical"), "inter_algorithm", NAP);
-            families.push(node_aware);
+            both = each_with(&both, &[false, true], |family, splits| Inter { splits, ..family });
+            families.push(by(of_form(NodesForm::Hierarchical), Algorithm::Nap));
         }
-        multiply(&mut both, "inter_chunk_bytes", &self.pieces(collective));
-        for family in both {
+        for family in each_with(&both, &self.pieces(collective), in_pieces) {
             let across = if family.splits { Collective::Reduce } else { collective };
-            let names = distinct(across, self.nodes, None);
-            families.extend(names.into_iter().map(|name| set(family, "inter_algorithm", &name)));
+            families.extend(each_with(&[family], &distinct(across, self.nodes, None), by));
         }
         families
     }
 
-    /// Lengths of pieces: those of the built-in rules first.
-    fn pieces(&self, collective: Collective) -> Vec<String> {
+    /// Lengths of pieces: that of the built-in rules first.
+    fn pieces(&self, collective: Collective) -> Vec<Option<usize>> {
         let others: &[usize] = if collective == Collective::Barrier { &[] } else { &self.pieces };
-        std::iter::once("auto".to_owned()).chain(others.iter().map(ToString::to_string)).collect()
+        std::iter::once(None).chain(others.iter().copied().map(Some)).collect()
     }
 
     /// Numbers of leaders: doublings, and all.
-    fn leaders(&self) -> Vec<String> {
+    fn leaders(&self) -> Vec<usize> {
         let doublings = std::iter::successors(Some(1), |leaders| Some(leaders * 2));
         let mut leaders: Vec<usize> = doublings.take_while(|&leaders| leaders < self.ranks_per_node).collect();
         leaders.push(self.ranks_per_node);
-        leaders.iter().map(ToString::to_string).collect()
+        leaders
     }
 }
 
@@ -212,16 +203,21 @@ impl Candidate {
     }
 }
 
-/// Each family once with each value, if the key is one of this build.
-fn multiply(families: &mut Vec<Inter>, key: &str, values: &[impl AsRef<str>]) {
-    if Inter::default().get(key).is_some() {
-        let with = |family: &Inter| values.iter().map(|value| set(*family, key, value.as_ref())).collect::<Vec<_>>();
-        *families = families.iter().flat_map(with).collect();
-    }
+/// Each family once with each value.
+fn each_with<V: Copy>(families: &[Inter], values: &[V], with: impl Fn(Inter, V) -> Inter) -> Vec<Inter> {
+    families
+        .iter()
+        .flat_map(|&family| values.iter().map(move |&value| (family, value)))
+        .map(|(f, v)| with(f, v))
+        .collect()
 }
 
-/// Names of the algorithms that do `collective`, each schedule once: among two ranks all trees are the same.
-fn distinct(collective: Collective, ranks: usize, topology: Option<&Topology>) -> Vec<String> {
+fn by(family: Inter, algorithm: Algorithm) -> Inter {
+    Inter { algorithm: Some(algorithm), ..family }
+}
+
+/// The algorithms that do `collective`, each schedule once: among two ranks all trees are the same.
+fn distinct(collective: Collective, ranks: usize, topology: Option<&Topology>) -> Vec<Algorithm> {
     let (bytes, chunk_bytes) = COMPARED_BYTES;
     let shape = |rank| Shape {
         rank,
@@ -233,7 +229,7 @@ fn distinct(collective: Collective, ranks: usize, topology: Option<&Topology>) -
         ..Shape::default()
     };
     let mut known = Vec::new();
-    let mut names = Vec::new();
+    let mut algorithms = Vec::new();
     for algorithm in Algorithm::all().filter(|algorithm| algorithm.applies(collective, &shape(0)).is_ok()) {
         if ranks <= MOST_COMPARED {
             let schedules: Vec<_> = (0..ranks).map(|rank| algorithm.build(collective, &shape(rank))).collect();
@@ -242,25 +238,14 @@ fn distinct(collective: Collective, ranks: usize, topology: Option<&Topology>) -
             }
             known.push(schedules);
         }
-        names.push(algorithm.to_string());
+        algorithms.push(algorithm);
     }
-    names
-}
-
-pub(super) fn set(mut settings: Inter, key: &str, value: &str) -> Inter {
-    let outcome = settings.set(key, value);
-    debug_assert!(outcome.is_ok(), "{outcome:?}");
-    settings
-}
-
-/// The number that a key is set to.
-pub(super) fn value(settings: &Inter, key: &str) -> Option<usize> {
-    settings.get(key)?.parse().ok()
+    algorithms
 }
 
 /// Whether both levels are told to be used; else all ranks are on the network, or the built-in rules decide.
 pub(super) fn has_tasks(settings: &Inter) -> bool {
-    settings.form == Some(Form::Hierarchical)
+    settings.form == Some(NodesForm::Hierarchical)
 }
 
 /// Whether all ranks exchange between nodes, which is for vectors of one chunk.
@@ -270,6 +255,8 @@ pub(super) fn is_node_aware(settings: &Inter) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use net_fabric::algorithm::Tree;
+
     use super::*;
     use crate::select::form::{self, OverNodes};
     use crate::task::Layout;
@@ -308,7 +295,7 @@ mod tests {
         let leaders = |bytes| {
             let case = Case { collective: Collective::Allreduce, bytes };
             let single = space.candidates(case, false).into_iter().filter(|candidate| candidate.segment.is_none());
-            single.filter_map(|of| value(&of.family, "leaders")).collect::<std::collections::BTreeSet<_>>()
+            single.filter_map(|of| of.family.leaders).collect::<std::collections::BTreeSet<_>>()
         };
         let sets = [128, 256, 512, 4096].map(|bytes| leaders(bytes).into_iter().collect::<Vec<_>>());
         assert_eq!(sets, [vec![1], vec![1, 2], vec![1, 2, 4], vec![1, 2, 4]]);
@@ -390,7 +377,7 @@ mod tests {
 
     #[test]
     fn one_chunk_is_written_as_one() {
-        let family = set(Inter::default(), "nodes_form", "hierarchical");
+        let family = Inter { form: Some(NodesForm::Hierarchical), ..Inter::default() };
         for (bytes, segment, expected) in [(8, None, 64), (2048, None, 2048), (2048, Some(512), 512)] {
             let case = Case { collective: Collective::Bcast, bytes };
             let settings = Candidate { family, segment }.settings(case);
@@ -417,9 +404,9 @@ mod tests {
     #[test]
     fn schedules_that_are_the_same_are_tried_once() {
         assert_eq!(distinct(Collective::Reduce, 2, None).len(), 1);
-        assert_eq!(distinct(Collective::Bcast, 2, None)[0], "linear");
+        assert_eq!(distinct(Collective::Bcast, 2, None)[0], Algorithm::Tree(Tree::Linear));
         assert!(distinct(Collective::Reduce, 7, None).len() >= 5);
-        assert!(distinct(Collective::Barrier, 4, None).contains(&"dissemination".to_owned()));
+        assert!(distinct(Collective::Barrier, 4, None).contains(&Algorithm::Dissemination));
     }
 
     #[test]

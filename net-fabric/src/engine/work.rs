@@ -26,9 +26,14 @@ pub enum Policy {
     },
 }
 
+impl Policy {
+    /// ADAPT's, as it is used where nothing else is said.
+    pub const EVENT_DRIVEN: Self = Self::EventDriven { sends: 4, recvs: 6 };
+}
+
 impl Default for Policy {
     fn default() -> Self {
-        Self::EventDriven { sends: 4, recvs: 6 }
+        Self::EVENT_DRIVEN
     }
 }
 

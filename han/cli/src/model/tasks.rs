@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use han::select::Inter;
+use han::select::NodesForm;
 use han::select::form::{self, OverNodes};
 use han::task::simulate::{self as play, Cost};
 use han::task::{Across, Kind, Layout, Shape, Stream, Task, slices};
@@ -69,7 +70,7 @@ fn shape(case: &Case, tasks: Tasks, segment: usize, layout: &Layout) -> Result<S
         layout,
         topology: None,
     };
-    let choice = form::explain(&over, &settings(tasks, segment.max(element_bytes))?);
+    let choice = form::explain(&over, &settings(tasks, segment.max(element_bytes)));
     let asked = (case.algorithm, back.unwrap_or(choice.back.algorithm));
     if (choice.inter.algorithm, choice.back.algorithm) == asked {
         let across = if back.is_some() { Across::Split } else { choice.shape.across };
@@ -83,19 +84,14 @@ fn shape(case: &Case, tasks: Tasks, segment: usize, layout: &Layout) -> Result<S
 }
 
 /// What a job would be told.
-fn settings(tasks: Tasks, segment: usize) -> Result<Inter, String> {
+fn settings(tasks: Tasks, segment: usize) -> Inter {
     let Tasks { across, back, leaders } = tasks;
-    let mut settings = Inter { segment_bytes: Some(segment), ..Inter::default() };
-    settings.set("nodes_form", "hierarchical")?;
-    settings.set("leaders", &leaders.to_string())?;
-    let Some(back) = back else {
-        settings.set("inter_algorithm", &across.to_string())?;
-        return Ok(settings);
-    };
-    settings.set("inter_allreduce_algorithm", "ir+ib")?;
-    settings.set("inter_reduce_algorithm", &across.to_string())?;
-    settings.set("inter_bcast_algorithm", &back.to_string())?;
-    Ok(settings)
+    let form = Some(NodesForm::Hierarchical);
+    let both = Inter { form, leaders: Some(leaders), segment_bytes: Some(segment), ..Inter::default() };
+    match back {
+        None => Inter { algorithm: Some(across), ..both },
+        Some(_) => Inter { splits: true, algorithms: [back, Some(across), None], ..both },
+    }
 }
 
 /// How many ranks of a node send to other nodes at once.

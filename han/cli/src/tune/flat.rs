@@ -4,8 +4,8 @@
 use std::io::Write;
 
 use charts::as_f64;
-use han::select::{Inter, Question, explain};
-use han::tune::{Bench, Whole, Work, settings_text};
+use han::select::{Algorithm, Inter, LEAST_CHUNK_BYTES, NodesForm, Question, Tree, explain};
+use han::tune::{Bench, Whole, Work};
 use han::{Collective, Communicator};
 use net_fabric::algorithm::Topology;
 use net_fabric::model::closed::Terms;
@@ -96,12 +96,12 @@ fn message_s(worker: &mut Worker<'_>, pair: Option<&Communicator>, bytes: usize)
 
 /// Seconds of a chain of all ranks, the vector in one piece.
 fn chain_s(worker: &mut Worker<'_>, collective: Collective, bytes: usize) -> Result<f64> {
-    let mut settings = Inter::default();
-    let piece = bytes.to_string();
-    for (key, value) in [("nodes_form", "flat"), ("inter_algorithm", "chain"), ("inter_chunk_bytes", piece.as_str())] {
-        // Pieces have a least length, which 8 bytes are below.
-        let _ = settings.set(key, value);
-    }
+    let settings = Inter {
+        form: Some(NodesForm::Flat),
+        algorithm: Some(Algorithm::Tree(Tree::Chain)),
+        chunk_bytes: Some(bytes).filter(|&bytes| bytes >= LEAST_CHUNK_BYTES),
+        ..Inter::default()
+    };
     let mut best_s = f64::MAX;
     for turn in 0..TURNS {
         let work = Work { by: "machine", turn, collective, bytes, chunks: None, settings };
@@ -170,7 +170,7 @@ pub(super) fn show(machine: &Machine, estimates: &[Estimated<'_>]) -> Result<()>
     for Estimated { whole, us, equation } in estimates {
         errors.push((us / whole.us - 1.0).abs());
         table.add_row([
-            settings_text(&whole.family),
+            whole.family.to_text(),
             time_text(*us),
             equation.as_ref().map_or("-".to_owned(), |equation| time_text(equation.seconds * 1e6)),
             time_text(whole.us),

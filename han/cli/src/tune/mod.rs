@@ -14,7 +14,8 @@ mod worker;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use han::tune::{Method, Space, assignments, is_searched};
+use han::select::is_searched;
+use han::tune::{Method, Space};
 use han::{Collective, Config};
 
 use crate::bench::{Memory, SET_VARIABLE, fit, is_rank, no_prefix, own_words};
@@ -162,7 +163,7 @@ fn leaves_open(set: &[String], collectives: &[Collective]) -> Result<()> {
     let mut config = Config::default();
     let inherited = std::env::var(SET_VARIABLE).unwrap_or_default();
     [&inherited].into_iter().chain(set).try_for_each(|pairs| config.set_all(pairs))?;
-    match assignments(&config.inter).find(|(key, _)| is_searched(key)) {
+    match config.inter.assignments().find(|(key, _)| is_searched(key)) {
         Some((key, value)) => {
             Err(format!("{key}={value} is set, and is what configurations differ in: leave it out").into())
         }

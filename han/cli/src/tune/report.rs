@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use han::tune::compare::Row;
-use han::tune::{Method, Outcome, settings_text};
+use han::tune::{Method, Outcome};
 
 use super::Result;
 use crate::numbers::{bytes_text, time_text};
@@ -24,7 +24,7 @@ pub(super) fn found(out: &Path, (method, outcome): &(Method, Outcome)) -> Result
             bytes_text(found.case.bytes),
             time_text(found.us),
             estimate,
-            settings_text(&found.settings),
+            found.settings.to_text(),
         ]);
     }
     writeln!(stdout(), "{table}")?;

@@ -9,7 +9,7 @@ use charts::{Curve, FONT, as_f64, whole};
 use han::Collective;
 use han::select::Inter;
 use han::task::Layout;
-use han::tune::{Check, Space, Validation, neighbours, settings_text, validate};
+use han::tune::{Check, Space, Validation, neighbours, validate};
 use plotters::coord::combinators::IntoLogRange;
 use plotters::prelude::*;
 use serde::Serialize;
@@ -131,7 +131,7 @@ fn show(question: &Question<'_>, found: &Validation) -> Result<()> {
     let mut table = tables::plain(["settings", "segment", "estimate us", "measured us", "error"]);
     for check in checks {
         table.add_row([
-            settings_text(&check.family),
+            check.family.to_text(),
             check.segment.map_or("one chunk".to_owned(), bytes_text),
             time_text(check.estimate),
             time_text(check.us),
@@ -154,7 +154,7 @@ fn summarise(what: &str, checks: &[&Check]) -> Result<()> {
     let (Some(chosen), Some(quickest)) = (best(|check| check.estimate), best(|check| check.us)) else { return Ok(()) };
     let named = |check: &Check| {
         let segments = check.segment.map(|bytes| format!(" in segments of {}", bytes_text(bytes)));
-        settings_text(&check.family) + &segments.unwrap_or_default()
+        check.family.to_text() + &segments.unwrap_or_default()
     };
     writeln!(
         stdout(),
@@ -187,7 +187,7 @@ struct Line {
 fn print_json(question: &Question<'_>, checks: &[Check], flat: &[flat::Estimated<'_>]) -> Result<()> {
     let Question { collective, bytes, nodes, ranks_per_node, .. } = *question;
     let line = |family: &Inter, segment_bytes, estimate_us, us| {
-        let (coll, settings) = (collective.name(), settings_text(family));
+        let (coll, settings) = (collective.name(), family.to_text());
         Line { coll, bytes, nodes, ranks_per_node, settings, segment_bytes, estimate_us, us }
     };
     let levels = checks.iter().map(|check| line(&check.family, check.segment, check.estimate, check.us));
@@ -249,7 +249,7 @@ fn plot(question: &Question<'_>, path: &Path, checks: &[Check]) -> Result<()> {
 
 /// What tells a configuration from the others.
 fn title(family: &Inter) -> String {
-    let text = settings_text(family);
+    let text = family.to_text();
     let values: Vec<&str> = text.split(',').filter_map(|pair| pair.split_once('=').map(|(_, value)| value)).collect();
     values.into_iter().filter(|value| *value != "hierarchical").collect::<Vec<_>>().join(" ")
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::tune::space::has_tasks;
-use crate::tune::space::value;
 
 /// A machine in formulas: a network with a cost of its own for each message, memory that is quicker, a pipeline whose
 /// tasks cost what the slower of both takes, and nothing random.
@@ -48,7 +47,7 @@ impl Bench for Formulas {
         if !has_tasks(&work.settings) || work.collective == Collective::Barrier {
             return Ok(Entry { us: vec![vec![60.0 + bytes / 300.0]], spent_s: 1.0 });
         }
-        let chunk = value(&work.settings, "segment_bytes").unwrap().min(work.bytes);
+        let chunk = work.settings.segment_bytes.unwrap().min(work.bytes);
         let chunks = work.bytes.div_ceil(chunk);
         let tasks = tasks(&stages(&work.settings, work.collective, chunk as f64), chunks);
         let whole: f64 = tasks.iter().sum();
@@ -163,7 +162,7 @@ fn single_chunks_are_estimated_from_both_sides() {
     let mut bench = Formulas { leaders: 2, works: Vec::new() };
     validate(&mut bench, &space, Collective::Allreduce).unwrap();
     let lengths = |leaders: usize| {
-        let of = bench.works.iter().filter(|work| value(&work.settings, "leaders") == Some(leaders) && work.turn == 0);
+        let of = bench.works.iter().filter(|work| work.settings.leaders == Some(leaders) && work.turn == 0);
         of.map(|work| work.bytes).collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
     };
     assert_eq!([lengths(1), lengths(2)], [[64, 512, 4096], [256, 512, 4096]]);

@@ -10,8 +10,8 @@ mod report;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use han::select::{POLICIES, Policy};
 use han::{Communicator, Config, Operator};
-use net_fabric::engine::Policy;
 use net_fabric::transport::simulated::Noise;
 use serde::{Deserialize, Serialize};
 
@@ -25,12 +25,6 @@ use disturber::Disturber;
 const TURNS: u32 = 3;
 /// Operations that tell how long one takes, before any is delayed.
 const QUIET: usize = 5;
-/// What is compared, by the name in settings.
-const POLICIES: [(&str, Policy); 3] = [
-    ("blocking", Policy::Blocking),
-    ("wait_all", Policy::WaitAll),
-    ("event_driven", Policy::EventDriven { sends: 4, recvs: 6 }),
-];
 /// The tree of the dissertation's section 3.4, unless another algorithm is set.
 const TREE: &str = "inter_algorithm=binary";
 

@@ -2,11 +2,12 @@
 
 use std::io::Write;
 
+use han::select::POLICIES;
 use net_fabric::transport::simulated::Seconds;
 use serde::Serialize;
 
 use super::super::{Args, Result, collectives};
-use super::{Measured, POLICIES};
+use super::Measured;
 use crate::model::noise::Spec;
 use crate::model::{plot, study::Outcome};
 use crate::numbers::{bytes_text, median, time_text};

@@ -1,5 +1,10 @@
 //! Everything that can be configured, read from the environment once, at start-up.
 
+mod agreement;
+mod pairs;
+
+pub(crate) use agreement::{BUILD, ChoosesBy, hash_of};
+
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,8 +15,10 @@ use shm_core::settings::{KEYS, Settings, seconds};
 
 use crate::error::{Error, Result};
 use crate::misspelled;
+use crate::select::is_searched;
 use crate::select::{self, Inter};
-use crate::tune::{Source, assignments, hash_of, is_searched};
+use crate::tune::Source;
+use pairs::{is_same, pairs};
 
 /// How much is said on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,45 +75,6 @@ pub struct Config {
     misspelled: Vec<String>,
     /// Where each value comes from, by variable or key; what is not here is a default.
     origins: Vec<(String, String)>,
-}
-
-/// Changes with the sources of the library: who decides, and by what.
-pub(crate) const BUILD: &str = env!("HAN_BUILD");
-
-/// All that collectives are chosen by, in short: what must be the same on all ranks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ChoosesBy {
-    pub(crate) hash: u64,
-    /// For people.
-    pub(crate) name: String,
-}
-
-impl ChoosesBy {
-    /// Refuses ranks that would choose differently.
-    pub(crate) fn compare<'a>(all: impl IntoIterator<Item = &'a Self>) -> Result<()> {
-        let mut all = all.into_iter();
-        let Some(first) = all.next() else { return Ok(()) };
-        match all.enumerate().find(|(_, other)| other.hash != first.hash) {
-            Some((index, other)) => Err(Error::Config(format!(
-                "ranks would choose differently: rank 0 by {}; rank {} by {}: give all the same build of han, HAN_SET, \
-                 HAN_REPRODUCIBLE and HAN_TUNING",
-                first.name,
-                index + 1,
-                other.name
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    pub(crate) fn to_text(&self) -> String {
-        // Lines are what separates one from the next.
-        format!("{:x} {}", self.hash, self.name.replace('\n', " "))
-    }
-
-    pub(crate) fn from_text(text: &str) -> Option<Self> {
-        let (hash, name) = text.split_once(' ')?;
-        Some(Self { hash: u64::from_str_radix(hash, 16).ok()?, name: name.to_owned() })
-    }
 }
 
 /// A setting as people see it.
@@ -257,22 +225,9 @@ impl Config {
         let is_other = |key: &str| key == "timeout_s" || (key == "single_copy" && is_set("intra_module"));
         let of_node = KEYS.iter().map(|(key, _)| *key).filter(|key| is_set(key) && !is_other(key));
         let of_node = of_node.map(|key| (key, self.settings.get(key).unwrap_or_default()));
-        let between_nodes = assignments(&self.inter).filter(|(key, _)| !is_searched(key));
+        let between_nodes = self.inter.assignments().filter(|(key, _)| !is_searched(key));
         let pairs = of_node.chain(between_nodes).map(|(key, value)| format!("{key}={value}"));
         pairs.collect::<Vec<_>>().join(",")
-    }
-
-    /// Several texts of `HAN_SET` as one: what a later one sets takes the place of what an earlier one does.
-    #[must_use]
-    pub fn joined<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
-        let mut all: Vec<(&str, Option<String>)> = Vec::new();
-        for text in texts {
-            let later = pairs(text);
-            all.retain(|(key, _)| later.iter().all(|(other, _)| !is_same(key, other)));
-            all.extend(later);
-        }
-        let words = all.into_iter().map(|(key, value)| value.map_or(key.to_owned(), |value| format!("{key}={value}")));
-        words.collect::<Vec<_>>().join(",")
     }
 
     /// Applies `key=value,...`, as in `HAN_SET` and `--set`.
@@ -322,21 +277,6 @@ impl Config {
         self.settings.validate().and_then(|()| self.inter.validate()).map_err(Error::Config)
     }
 
-    /// What must be the same on all nodes, in one line.
-    pub(crate) fn agreed(&self) -> String {
-        let trace = if self.trace.is_some() { "on" } else { "off" };
-        format!("{} {} trace={trace}", self.settings, self.inter)
-    }
-
-    /// All that collectives are chosen by.
-    pub(crate) fn chooses_by(&self) -> ChoosesBy {
-        let contents = self.tuning.as_ref().map_or(0, |source| source.hash);
-        let settings = hash_of(&self.agreed());
-        let file = self.tuning.as_ref().map_or_else(|| "no tuning file".to_owned(), |source| source.identity());
-        let name = format!("build {BUILD}, settings {settings:016x}, {file}");
-        ChoosesBy { hash: hash_of(&format!("{BUILD} {settings:x} {contents:x}")), name }
-    }
-
     fn note(&mut self, key: &str, origin: &str) {
         self.origins.retain(|(known, _)| known != key);
         self.origins.push((key.to_owned(), origin.to_owned()));
@@ -369,38 +309,6 @@ impl Config {
             _ => self.settings.get(key).or_else(|| self.inter.get(key)).unwrap_or_default(),
         }
     }
-}
-
-/// Whether two keys set the same.
-fn is_same(one: &str, other: &str) -> bool {
-    let plain = |key| match key {
-        "intra_module" => "single_copy",
-        "inter_module" => "inter_policy",
-        own => own,
-    };
-    plain(one) == plain(other)
-}
-
-/// The pairs of `key=value,...`; what is none has no value.
-fn pairs(text: &str) -> Vec<(&str, Option<String>)> {
-    let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty()).peekable();
-    let mut pairs = Vec::new();
-    while let Some(word) = words.next() {
-        let Some((key, value)) = word.split_once('=') else {
-            pairs.push((word, None));
-            continue;
-        };
-        let key = if key.trim() == "method" { "methods" } else { key.trim() };
-        let mut value = value.trim().to_owned();
-        // The one value that is a list may have commas as well.
-        while key == "methods"
-            && let Some(more) = words.next_if(|word| !word.contains('='))
-        {
-            value = format!("{value}+{more}");
-        }
-        pairs.push((key, Some(value)));
-    }
-    pairs
 }
 
 fn bad(name: &str, value: &str, valid: &str) -> Error {
@@ -451,16 +359,6 @@ mod tests {
         let entries = read(&[("HAN_INTERFACE", "10.1.0.0/16")]).unwrap().entries();
         let interface = entries.iter().find(|entry| entry.key == "interface").unwrap();
         assert_eq!((&*interface.value, &*interface.origin), ("10.1.0.0/16", "HAN_INTERFACE"));
-    }
-
-    #[test]
-    fn later_texts_go_before_earlier_ones_but_none_contradicts_itself() {
-        let texts = ["spins=7,methods=cma, cico", "", "form=flat,spins=8", "odd,method=cma"];
-        let joined = Config::joined(texts);
-        assert_eq!(joined, "form=flat,spins=8,odd,methods=cma");
-        assert_eq!(Config::joined(["spins=7,spins=8"]), "spins=7,spins=8");
-        let modules = ["inter_module=nbc,single_copy=never", "intra_module=solo,inter_policy=event_driven"];
-        assert_eq!(Config::joined(modules), modules[1]);
     }
 
     #[test]
