@@ -125,7 +125,7 @@ impl Foreseen {
             topology: Some(&self.topology),
         };
         let Config { inter, tuning, .. } = &self.config;
-        let mut choice = tuned::explain(&over, inter, tuning.as_deref(), self.provider.as_deref());
+        let mut choice = tuned::choose(&over, inter, tuning.as_deref(), self.provider.as_deref());
         choice.points.extend(self.points.iter().cloned());
         choice
     }

@@ -9,8 +9,7 @@ use std::rc::Rc;
 use reduce_kernels::{Call, Element, Owned, OwnedCall, Signature, Ticket};
 
 use crate::coll::operands::{are_mapped, can_be_reached};
-use crate::coll::sm::{self, Operation};
-use crate::coll::{Progress, advance};
+use crate::coll::{Operation, Progress, advance, lends, likely, run};
 use crate::error::Result;
 use crate::exchange::Exchange;
 use crate::explain::{Explanation, Question};
@@ -92,8 +91,8 @@ impl LocalComm {
     /// this rank's are worked on where they are.
     #[must_use]
     pub fn choice(&self, call: &Call<'_>) -> &'static str {
-        let form = sm::likely(&self.ring, call);
-        let lends = sm::lends(form, call.collective, call.bytes(), call.is_in_place());
+        let form = likely(&self.ring, call);
+        let lends = lends(form, call.collective, call.bytes(), call.is_in_place());
         form.choice(lends && can_be_reached(&self.ring, call))
     }
 
@@ -127,7 +126,7 @@ impl LocalComm {
             self.wait_all(&mut idle)?;
         }
         self.ring.enters_latest_call();
-        sm::run(&mut self.ring, call, &mut idle)
+        run(&mut self.ring, call, &mut idle)
     }
 
     /// Tells the others of a call that is carried out as operations of several communicators, of which this is one. All

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::coll::choice::{CROWD, Cut, CutBecause, Decision, Form, LEAST_CHUNK_BYTES, Terms};
 use crate::coll::operands::Lending;
-use crate::coll::sm::{
-    self, CROWD, Cut, CutBecause, Decision, Form, Hangs, LEAST_CHUNK_BYTES, MAPPED_STEP_BYTES, News, Shares, Terms,
-    pays_to_hand_on,
-};
+use crate::coll::sm::{Hangs, News, Shares, keeps_order};
+use crate::coll::solo::pays_to_hand_on;
+use crate::coll::{MAPPED_STEP_BYTES, lends};
 use crate::copy::{Method, Methods, loads, stores};
 use crate::error::Result;
 use crate::job::Load;
@@ -211,7 +211,7 @@ impl Circumstances {
     fn tree(&self, terms: &Terms, question: Question) -> Point {
         let Question { collective, root, folding, .. } = question;
         let hangs = Hangs::of(collective, root, terms.levels, folding);
-        let follows_levels = terms.levels && (hangs != Hangs::InOrder || sm::keeps_order(&self.hierarchy));
+        let follows_levels = terms.levels && (hangs != Hangs::InOrder || keeps_order(&self.hierarchy));
         let follows = if follows_levels { format!("along {}", self.hierarchy) } else { "in eights".to_owned() };
         let value = match hangs {
             Hangs::From(top) => format!("from rank {top} {follows}"),
@@ -279,7 +279,7 @@ impl Circumstances {
         let Question { collective, bytes, mapped, in_place, .. } = question;
         let what = "vectors";
         let cells = |why: String, change: &str| (Point::new(what, "through cells", why, change), false);
-        if !sm::lends(form, collective, bytes, in_place) {
+        if !lends(form, collective, bytes, in_place) {
             return cells("in place, a result would overwrite what peers have yet to read".to_owned(), "form=slice");
         }
         let set = self.settings.get("single_copy").unwrap_or_default();

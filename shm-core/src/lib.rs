@@ -44,7 +44,7 @@ mod waiting;
 
 #[cfg(not(loom))]
 pub use {
-    coll::sm::Form,
+    coll::choice::Form,
     comm::LocalComm,
     copy::{Method, MethodSet, Methods},
     error::{Error, Result},

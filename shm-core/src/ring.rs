@@ -19,7 +19,8 @@ use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
 
-use crate::coll::sm::{Families, Family, HandOn, Link, Terms, Trials};
+use crate::coll::choice::{Terms, Trials};
+use crate::coll::sm::{Families, Family, HandOn, Link};
 use crate::copy::cico::{LINE, Line, copy, copy_from_shared, prefetch_for_read};
 use crate::copy::{Loads, Stores};
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::coll::sm::{Form, MOST_SET_BYTES};
+use crate::coll::choice::{Form, MOST_SET_BYTES};
 use crate::copy::MethodSet;
 use crate::segment::Backing;
 use crate::topo::Topology;

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use han::foreseen::{Foreseen, InMemory};
 use han::select::NodesForm;
 use han::select::form::Choice;
-use han::task::{Across, Shape, figure};
+use han::task::{Across, TaskShape, figure};
 use han::{Collective, Config, Datatype};
 use reduce_kernels::Folding;
 use serde::Serialize;
@@ -221,7 +221,8 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     }
     match (args.plan, choice.form) {
         (true, NodesForm::Hierarchical) => {
-            let draw = |shape: &Shape| figure::draw(foreseen.layout(), shape).map_err(|why| format!("--plan: {why}"));
+            let draw =
+                |shape: &TaskShape| figure::draw(foreseen.layout(), shape).map_err(|why| format!("--plan: {why}"));
             write!(out, "{}", draw(&choice.shape)?)?;
             if coll == Collective::Allreduce && choice.shape.across == Across::Whole {
                 let split = chosen(args, &foreseen.with(SPLIT)?);

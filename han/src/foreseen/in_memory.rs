@@ -10,7 +10,7 @@ use super::Foreseen;
 use crate::error::Result;
 use crate::select::NodesForm;
 use crate::select::form::Choice;
-use crate::task::{Kind, Shape, Task, TaskPlan};
+use crate::task::{Kind, Task, TaskPlan, TaskShape};
 
 /// What the ranks of some nodes do in their memory, and why so.
 #[derive(Debug, Clone)]
@@ -78,10 +78,10 @@ impl Foreseen {
 }
 
 /// A shape of one whole chunk and the last one: those between them are as the first.
-fn first_and_last(shape: Shape) -> Shape {
+fn first_and_last(shape: TaskShape) -> TaskShape {
     let in_chunk = (shape.chunk_bytes / shape.element_bytes.max(1)).max(1);
     let last = shape.count.saturating_sub(1) % in_chunk + 1;
-    Shape { count: shape.count.min(in_chunk + last), ..shape }
+    TaskShape { count: shape.count.min(in_chunk + last), ..shape }
 }
 
 /// What is chosen for a task of a call whose vectors are those of `question`, of which each rank of the group has its part.

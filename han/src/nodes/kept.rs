@@ -175,7 +175,7 @@ fn choose(flat: &FabricComm, layout: &Layout, of: &Occasion, context: &Inner, se
     };
     let provider = context.network.as_ref().map(|network| network.provider.as_str());
     match settings {
-        Some(settings) => tuned::explain(&over, settings, None, provider),
-        None => tuned::explain(&over, &context.config.inter, context.config.tuning.as_deref(), provider),
+        Some(settings) => tuned::choose(&over, settings, None, provider),
+        None => tuned::choose(&over, &context.config.inter, context.config.tuning.as_deref(), provider),
     }
 }

@@ -20,7 +20,7 @@ pub use settings::{Inter, KEYS, LEAST_CHUNK_BYTES, POLICIES, is_searched};
 
 /// What is to be done, as far as the choice depends on it.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct NetworkQuestion<'a> {
     /// The collective.
     pub collective: Collective,
     /// Ranks, each of which has the network to itself.
@@ -49,6 +49,8 @@ pub struct Selection {
     pub plan: Plan,
     /// Why.
     pub points: Vec<Point>,
+    /// Why the algorithm that is set is not taken, if it is not.
+    pub refused: Option<&'static str>,
 }
 
 // The numbers are from measurements, which `net-fabric/docs/selection.md` shows.
@@ -94,9 +96,9 @@ const MANY_RANKS: usize = 32;
 
 /// Chooses for `question` under the settings, with the reasons.
 #[must_use]
-pub fn explain(question: &Question<'_>, inter: &Inter) -> Selection {
+pub fn choose(question: &NetworkQuestion<'_>, inter: &Inter) -> Selection {
     let wire_mbit_s = inter.wire_mbit_s(question.wire_mbit_s);
-    let question = &Question { wire_mbit_s, ..*question };
+    let question = &NetworkQuestion { wire_mbit_s, ..*question };
     let Decision { plan, why, chunk_why, not } = decide(question, inter);
     let set = |is_set: bool, otherwise: &str| if is_set { "the setting says so" } else { otherwise }.to_owned();
     let (set_algorithm, collective) = (inter.algorithm_of(question.collective), question.collective);
@@ -124,7 +126,7 @@ pub fn explain(question: &Question<'_>, inter: &Inter) -> Selection {
         let because = format!("each byte counts for {times} at the lengths that decide");
         points.push(Point::new("wire", format!("{mbit_s} Mbit/s"), because, "wire_mbit_s"));
     }
-    Selection { plan, points }
+    Selection { plan, points, refused: not }
 }
 
 /// How many times as long as with what was measured a byte takes on the wire.
@@ -133,7 +135,7 @@ fn slowness(wire_mbit_s: Option<u64>) -> usize {
     usize::try_from(times).unwrap_or(usize::MAX).max(1)
 }
 
-impl Question<'_> {
+impl NetworkQuestion<'_> {
     /// Bytes of the shortest chunk whose own cost is small beside its time on the wire.
     fn least_chunk_bytes(&self) -> usize {
         (LEAST_CHOSEN_CHUNK_BYTES / slowness(self.wire_mbit_s).next_power_of_two()).max(LEAST_SLOW_CHUNK_BYTES)
@@ -151,7 +153,7 @@ struct Decision {
     not: Option<&'static str>,
 }
 
-fn decide(question: &Question<'_>, inter: &Inter) -> Decision {
+fn decide(question: &NetworkQuestion<'_>, inter: &Inter) -> Decision {
     let (chosen, why) = algorithm(question);
     let set = inter
         .algorithm_of(question.collective)
@@ -171,7 +173,7 @@ fn decide(question: &Question<'_>, inter: &Inter) -> Decision {
 }
 
 /// Bytes of a chunk, and why.
-fn chunk_bytes(algorithm: Algorithm, question: &Question) -> (usize, &'static str) {
+fn chunk_bytes(algorithm: Algorithm, question: &NetworkQuestion) -> (usize, &'static str) {
     let is_tree = matches!(algorithm, Algorithm::Tree(_));
     if question.ranks == 2 && (is_tree || algorithm == Algorithm::RecursiveDoubling) {
         return match question.collective {
@@ -189,8 +191,8 @@ fn chunk_bytes(algorithm: Algorithm, question: &Question) -> (usize, &'static st
 }
 
 /// The algorithm, and why.
-fn algorithm(question: &Question<'_>) -> (Algorithm, &'static str) {
-    let Question { collective, ranks, bytes, shares_cores, .. } = *question;
+fn algorithm(question: &NetworkQuestion<'_>) -> (Algorithm, &'static str) {
+    let NetworkQuestion { collective, ranks, bytes, shares_cores, .. } = *question;
     let slowness = slowness(question.wire_mbit_s);
     let is_short = bytes
         <= match collective {
@@ -266,8 +268,8 @@ fn pipeline_from(ranks: usize, chunk_bytes: usize) -> usize {
     chunk_bytes * fills / steps.saturating_sub(saved).max(1) / 2
 }
 
-fn shape<'a>(question: &Question<'a>) -> Shape<'a> {
-    let Question { ranks, bytes, element_bytes, commutative, root, topology, .. } = *question;
+fn shape<'a>(question: &NetworkQuestion<'a>) -> Shape<'a> {
+    let NetworkQuestion { ranks, bytes, element_bytes, commutative, root, topology, .. } = *question;
     Shape { size: ranks, bytes, element_bytes, commutative, root, topology, ..Shape::default() }
 }
 

@@ -5,7 +5,7 @@ use net_fabric::algorithm::Algorithm;
 use reduce_kernels::Collective;
 
 use super::form::{NodesForm, OverNodes};
-use super::{Inter, Question, Selection, explain};
+use super::{Inter, NetworkQuestion, Selection, choose};
 
 /// Whether it is set where both levels are used, and if so why it cannot be taken, if it cannot.
 pub(super) fn is_set(over: &OverNodes<'_>, inter: &Inter, form: NodesForm) -> Option<Result<(), &'static str>> {
@@ -27,11 +27,11 @@ pub(super) fn without(inter: &Inter) -> Inter {
 }
 
 /// How the pairs exchange what `question`, of an allreduce, is about, with the reasons: each message is a broadcast to one rank.
-pub(super) fn selection(question: Question<'_>, inter: &Inter) -> Selection {
+pub(super) fn selection(question: NetworkQuestion<'_>, inter: &Inter) -> Selection {
     let chunk_bytes = inter.chunk_bytes_of(question.collective);
     let of_pairs = Inter { chunk_bytes, chunks_bytes: Default::default(), ..without(inter) };
     let of_pairs = Inter { algorithm: None, algorithms: Default::default(), ..of_pairs };
-    let mut selection = explain(&Question { collective: Collective::Bcast, ranks: 2, ..question }, &of_pairs);
+    let mut selection = choose(&NetworkQuestion { collective: Collective::Bcast, ranks: 2, ..question }, &of_pairs);
     if let [algorithm, chunk_bytes, ..] = selection.points.as_mut_slice() {
         algorithm.value = Algorithm::Nap.to_string();
         "the setting says so".clone_into(&mut algorithm.because);
@@ -66,7 +66,7 @@ mod tests {
             layout: &layout,
             topology: Some(&topology),
         };
-        form::explain(&over, inter)
+        form::choose(&over, inter)
     }
 
     fn algorithm(choice: &form::Choice) -> String {

@@ -1,7 +1,7 @@
 use super::*;
 
-fn question(collective: Collective, ranks: usize, bytes: usize, commutative: bool) -> Question<'static> {
-    Question {
+fn question(collective: Collective, ranks: usize, bytes: usize, commutative: bool) -> NetworkQuestion<'static> {
+    NetworkQuestion {
         collective,
         ranks,
         bytes,
@@ -27,8 +27,8 @@ fn what_is_chosen_can_be_done() {
                         let topology = Topology::new(&[&nodes]);
                         let question = question(collective, ranks, bytes, commutative);
                         for shares_cores in [true, false] {
-                            let question = Question { topology: Some(&topology), shares_cores, ..question };
-                            let plan = explain(&question, &inter).plan;
+                            let question = NetworkQuestion { topology: Some(&topology), shares_cores, ..question };
+                            let plan = choose(&question, &inter).plan;
                             let can = plan.algorithm.applies(collective, &shape(&question));
                             assert_eq!(can, Ok(()), "{question:?}: {plan}");
                         }
@@ -42,15 +42,15 @@ fn what_is_chosen_can_be_done() {
 #[test]
 fn what_was_measured_to_be_best_is_chosen() {
     let chosen = |collective, ranks, bytes| {
-        let plan = explain(&question(collective, ranks, bytes, true), &Inter::default()).plan;
+        let plan = choose(&question(collective, ranks, bytes, true), &Inter::default()).plan;
         format!("{} {}", plan.algorithm, plan.chunk_bytes >> 10)
     };
     let allreduce = |ranks, bytes| chosen(Collective::Allreduce, ranks, bytes);
     assert_eq!([allreduce(2, 8), allreduce(2, 4 << 20)], ["recursive-doubling 512"; 2]);
     assert_eq!(allreduce(2, 16 << 20), "rabenseifner 256");
     let of_two_that_share = |bytes| {
-        let question = Question { shares_cores: true, ..question(Collective::Allreduce, 2, bytes, true) };
-        explain(&question, &Inter::default()).plan.algorithm
+        let question = NetworkQuestion { shares_cores: true, ..question(Collective::Allreduce, 2, bytes, true) };
+        choose(&question, &Inter::default()).plan.algorithm
     };
     let of_both_lengths = [256 << 10, 512 << 10].map(of_two_that_share);
     assert_eq!(of_both_lengths, [Algorithm::RecursiveDoubling, Algorithm::Rabenseifner]);
@@ -66,15 +66,15 @@ fn what_was_measured_to_be_best_is_chosen() {
     );
     let of_four = [bcast(4, 256 << 10), bcast(4, 2 << 20), bcast(4, 16 << 20)];
     assert_eq!(of_four, ["chain 64", "chain 128", "chain 256"]);
-    let not_commutative = explain(&question(Collective::Allreduce, 2, 16 << 20, false), &Inter::default());
+    let not_commutative = choose(&question(Collective::Allreduce, 2, 16 << 20, false), &Inter::default());
     assert_eq!(not_commutative.plan.algorithm, Algorithm::RecursiveDoubling);
 }
 
 #[test]
 fn on_a_slow_wire_lengths_count_for_more() {
     let chosen = |collective, bytes, shares_cores, wire_mbit_s| {
-        let question = Question { shares_cores, wire_mbit_s, ..question(collective, 4, bytes, true) };
-        let plan = explain(&question, &Inter::default()).plan;
+        let question = NetworkQuestion { shares_cores, wire_mbit_s, ..question(collective, 4, bytes, true) };
+        let plan = choose(&question, &Inter::default()).plan;
         format!("{} {}", plan.algorithm, plan.chunk_bytes >> 10)
     };
     let gigabit = Some(1000);
@@ -85,31 +85,33 @@ fn on_a_slow_wire_lengths_count_for_more() {
     assert_eq!(chosen(Collective::Reduce, 2 << 10, true, gigabit), "linear 4");
     assert_eq!(chosen(Collective::Allreduce, 32 << 10, true, gigabit), "rabenseifner 256");
     assert_eq!(chosen(Collective::Allreduce, 4 << 10, true, gigabit), "recursive-doubling 256");
-    let crawling =
-        explain(&Question { wire_mbit_s: Some(0), ..question(Collective::Bcast, 4, 1 << 20, true) }, &Inter::default());
+    let crawling = choose(
+        &NetworkQuestion { wire_mbit_s: Some(0), ..question(Collective::Bcast, 4, 1 << 20, true) },
+        &Inter::default(),
+    );
     assert_eq!(crawling.plan.chunk_bytes, 64 << 10);
     let told = Inter { wire_mbit_s: Some(1000), ..Inter::default() };
-    let told = explain(&question(Collective::Bcast, 4, 8 << 10, true), &told);
+    let told = choose(&question(Collective::Bcast, 4, 8 << 10, true), &told);
     assert_eq!(told.points.last().map(|point| (point.what, &*point.change)), Some(("wire", "wire_mbit_s")));
 }
 
 #[test]
 fn every_decision_has_a_reason_and_a_setting() {
     let question = question(Collective::Allreduce, 4, 1 << 20, true);
-    let chosen = explain(&question, &Inter::default());
+    let chosen = choose(&question, &Inter::default());
     let whats: Vec<&str> = chosen.points.iter().map(|point| point.what).collect();
     assert_eq!(whats, ["algorithm", "chunk_bytes", "policy"]);
     assert!(chosen.points.iter().all(|point| point.change.starts_with("inter_") && !point.because.is_empty()));
     let mut inter = Inter::default();
     inter.set("inter_algorithm", "rabenseifner").unwrap();
-    assert_eq!(explain(&question, &inter).points[0].because, "the setting says so");
+    assert_eq!(choose(&question, &inter).points[0].because, "the setting says so");
     inter.set("inter_algorithm", "dissemination").unwrap();
-    let other = explain(&question, &inter);
+    let other = choose(&question, &inter);
     assert_eq!(other.plan, chosen.plan);
     assert!(other.points[0].because.contains("dissemination is set, but"), "{other:?}");
     inter.set("inter_allreduce_algorithm", "ring").unwrap();
     inter.set("inter_reduce_chunk_bytes", "64").unwrap();
-    let changed: Vec<String> = explain(&question, &inter).points.into_iter().map(|point| point.change).collect();
+    let changed: Vec<String> = choose(&question, &inter).points.into_iter().map(|point| point.change).collect();
     assert_eq!(changed, ["inter_allreduce_algorithm", "inter_chunk_bytes", "inter_policy"], "those in force");
 }
 

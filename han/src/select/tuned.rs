@@ -12,12 +12,12 @@ use crate::tune::{Found, Source, Wanted, under};
 /// Chooses for `over` under the settings, and where these leave something open by the tuning file, with the reasons.
 /// `provider` is that of the network, if it is known.
 #[must_use]
-pub fn explain(over: &OverNodes<'_>, inter: &Inter, source: Option<&Source>, provider: Option<&str>) -> Choice {
-    let Some(source) = source else { return form::explain(over, inter) };
+pub fn choose(over: &OverNodes<'_>, inter: &Inter, source: Option<&Source>, provider: Option<&str>) -> Choice {
+    let Some(source) = source else { return form::choose(over, inter) };
     match find(over, inter, source, provider) {
         Ok((wanted, found, tuned)) => with(over, inter, &wanted, &found, &tuned, &source.path),
         Err(why) => {
-            let mut choice = form::explain(over, inter);
+            let mut choice = form::choose(over, inter);
             choice.points.push(point("not used", why));
             choice
         }
@@ -67,7 +67,7 @@ fn with(
     tuned: &Inter,
     path: &Path,
 ) -> Choice {
-    let mut choice = form::explain(over, &inter.with(tuned));
+    let mut choice = form::choose(over, &inter.with(tuned));
     let how = if found.point.estimated { "estimated" } else { "measured" };
     // Leaders of an allreduce that is split reduce first: that is what is said of them.
     let said_of = if choice.shape.across == Across::Split { Collective::Reduce } else { over.collective };
@@ -161,7 +161,7 @@ allreduce = [
     fn what_was_measured_is_chosen_and_said() {
         let (layout, source) = (Layout::new(&[0, 0, 1, 1]), source());
         let over = over(&layout, Collective::Allreduce);
-        let choice = explain(&over, &Inter::default(), Some(&source), Some("tcp"));
+        let choice = choose(&over, &Inter::default(), Some(&source), Some("tcp"));
         assert_eq!((choice.form, choice.shape.chunk_bytes), (NodesForm::Hierarchical, 512));
         assert_eq!(choice.inter.algorithm.to_string(), "ring");
         let because = |what: &str| &choice.points.iter().find(|point| point.what == what).unwrap().because;
@@ -176,13 +176,13 @@ allreduce = [
     fn another_shape_and_provider_are_said() {
         let (layout, source) = (Layout::new(&[0, 0, 0, 1, 1, 2]), source());
         let over = OverNodes { count: 1024, ..over(&layout, Collective::Allreduce) };
-        let choice = explain(&over, &Inter::default(), Some(&source), Some("verbs"));
+        let choice = choose(&over, &Inter::default(), Some(&source), Some("verbs"));
         let tuning = choice.points.last().unwrap();
         let nearest = "the nearest to 3 x 3 ranks, the provider verbs: tuned.toml";
         assert!(tuning.because.ends_with(nearest), "{tuning:?}");
         let solo = FILE.replace("date", "set = \"intra_module=solo\"\ndate");
         let source = Source { tuning: Tuning::parse(&solo).unwrap(), ..source };
-        let choice = explain(&over, &Inter::default(), Some(&source), Some("tcp"));
+        let choice = choose(&over, &Inter::default(), Some(&source), Some("tcp"));
         let tuning = choice.points.last().unwrap();
         let nearest =
             "over tcp under intra_module=solo on 2026-01-31, the nearest to 3 x 3 ranks, a job under no settings: ";
@@ -196,7 +196,7 @@ allreduce = [
         let chosen = |nodes: &[usize]| {
             let layout = Layout::new(nodes);
             let over = OverNodes { count: 1024, ..over(&layout, Collective::Bcast) };
-            explain(&over, &Inter::default(), Some(&source), None).to_string()
+            choose(&over, &Inter::default(), Some(&source), None).to_string()
         };
         assert_eq!([chosen(&[0, 1]), chosen(&[0, 0, 0, 1, 1, 1])], ["net/binary", "nodes/binary"]);
     }
@@ -204,11 +204,11 @@ allreduce = [
     #[test]
     fn far_from_what_was_measured_the_rules_decide() {
         let (layout, mut source) = (Layout::new(&[0, 0, 1, 1]), source());
-        let explain = |source: &Source, count: usize| {
+        let choose = |source: &Source, count: usize| {
             let over = OverNodes { count, ..over(&layout, Collective::Bcast) };
-            (explain(&over, &Inter::default(), Some(source), None), form::explain(&over, &Inter::default()))
+            (choose(&over, &Inter::default(), Some(source), None), form::choose(&over, &Inter::default()))
         };
-        let (long, built_in) = explain(&source, 64 << 20);
+        let (long, built_in) = choose(&source, 64 << 20);
         assert_eq!((long.form, &long.shape, &long.inter), (built_in.form, &built_in.shape, &built_in.inter));
         let tuning = long.points.last().unwrap();
         assert_eq!(tuning.value, "not used");
@@ -217,10 +217,10 @@ allreduce = [
         let one = "{ nodes_form = \"hierarchical\", segment_bytes = 4096 }";
         source.tuning =
             Tuning::parse(&FILE.replace("{ nodes_form = \"flat\", inter_algorithm = \"binary\" }", one)).unwrap();
-        let (near, _) = explain(&source, 2048);
+        let (near, _) = choose(&source, 2048);
         assert_eq!(near.shape.chunk_bytes, 4096);
         assert_eq!(near.points[1].because, "tuned: one chunk was measured to be best");
-        let (long, built_in) = explain(&source, 64 << 20);
+        let (long, built_in) = choose(&source, 64 << 20);
         assert_eq!(long.shape, built_in.shape);
     }
 
@@ -228,14 +228,14 @@ allreduce = [
     fn settings_go_before_measurements() {
         let (layout, source) = (Layout::new(&[0, 0, 1, 1]), source());
         let question = over(&layout, Collective::Bcast);
-        let explain = |over: &OverNodes<'_>, set: &[(&str, &str)]| {
+        let choose = |over: &OverNodes<'_>, set: &[(&str, &str)]| {
             let mut inter = Inter::default();
             set.iter().for_each(|(key, value)| inter.set(key, value).unwrap());
-            explain(over, &inter, Some(&source), None)
+            choose(over, &inter, Some(&source), None)
         };
         let tuning = |choice: &Choice| choice.points.iter().find(|point| point.what == "tuning").unwrap().clone();
-        assert_eq!(explain(&question, &[("inter_chunk_bytes", "64")]).form, NodesForm::Flat);
-        let other = explain(&question, &[("inter_algorithm", "chain")]);
+        assert_eq!(choose(&question, &[("inter_chunk_bytes", "64")]).form, NodesForm::Flat);
+        let other = choose(&question, &[("inter_algorithm", "chain")]);
         assert_eq!((other.form, tuning(&other).value.as_str()), (NodesForm::Hierarchical, "not used"));
         assert!(tuning(&other).because.contains("inter_algorithm=chain is set"));
         for (over, why) in [
@@ -243,7 +243,7 @@ allreduce = [
             (OverNodes { commutative: false, ..over(&layout, Collective::Allreduce) }, "does not"),
             (OverNodes { reproducible: true, ..over(&layout, Collective::Allreduce) }, "may not depend"),
         ] {
-            let choice = explain(&over, &[]);
+            let choice = choose(&over, &[]);
             assert!(tuning(&choice).because.contains(why), "{:?}", choice.points);
         }
     }
@@ -259,7 +259,7 @@ allreduce = [
             let source = Source { tuning: Tuning::parse(&text).unwrap(), ..source() };
             let mut inter = Inter::default();
             set.iter().for_each(|(key, value)| inter.set(key, value).unwrap());
-            let choice = explain(&over(&layout, collective), &inter, Some(&source), None);
+            let choice = choose(&over(&layout, collective), &inter, Some(&source), None);
             let tuning = choice.points.last().unwrap();
             assert_eq!(tuning.what, "tuning");
             let not_used = tuning.because.split_once(" is set, ").filter(|_| tuning.value == "not used");
@@ -308,7 +308,7 @@ allreduce = [
             let text = FILE.replace("segment_bytes = 512", measured).replace("1024", &count.to_string());
             let source = Source { tuning: Tuning::parse(&text).unwrap(), ..source.clone() };
             let over = OverNodes { count, ..over(&layout, Collective::Allreduce) };
-            let choice = explain(&over, &Inter::default(), Some(&source), None);
+            let choice = choose(&over, &Inter::default(), Some(&source), None);
             choice.points.iter().find(|point| point.what == what).unwrap().because.clone()
         };
         let (pairs, alone) = (&[0, 0, 1, 1][..], &[0, 1, 2, 3][..]);
@@ -324,7 +324,7 @@ allreduce = [
     fn without_a_file_nothing_changes() {
         let layout = Layout::new(&[0, 0, 1, 1]);
         let over = over(&layout, Collective::Bcast);
-        let (plain, without) = (form::explain(&over, &Inter::default()), explain(&over, &Inter::default(), None, None));
+        let (plain, without) = (form::choose(&over, &Inter::default()), choose(&over, &Inter::default(), None, None));
         assert_eq!((plain.points, plain.shape), (without.points, without.shape));
     }
 }

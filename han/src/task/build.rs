@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use reduce_kernels::{Collective, Place};
 
-use super::{Across, Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
+use super::{Across, Kind, Layout, Stream, Task, TaskPlan, TaskShape, slices};
 
 /// Chunks whose partial results a leader holds at a time in memory of its own, of each slice that it leads.
 pub(super) const SLOTS: usize = 8;
@@ -12,7 +12,7 @@ pub(super) const SLOTS: usize = 8;
 impl TaskPlan {
     /// The part of `rank` in a collective of `shape` by the ranks of `layout`.
     #[must_use]
-    pub fn new(layout: &Layout, shape: &Shape, rank: usize) -> Self {
+    pub fn new(layout: &Layout, shape: &TaskShape, rank: usize) -> Self {
         let mut builder = Builder::new(layout, shape, rank);
         if builder.is_node_aware() {
             let chunks: Vec<Piece> =
@@ -29,7 +29,7 @@ impl TaskPlan {
 /// A plan in the making.
 pub(super) struct Builder<'a> {
     pub(super) layout: &'a Layout,
-    shape: &'a Shape,
+    shape: &'a TaskShape,
     pub(super) rank: usize,
     node: usize,
     chunks: usize,
@@ -58,7 +58,7 @@ pub(super) struct Piece {
 }
 
 impl<'a> Builder<'a> {
-    fn new(layout: &'a Layout, shape: &'a Shape, rank: usize) -> Self {
+    fn new(layout: &'a Layout, shape: &'a TaskShape, rank: usize) -> Self {
         // At most the vector: scratch memory is made for whole chunks.
         let chunk_count = (shape.chunk_bytes / shape.element_bytes.max(1)).clamp(1, shape.count.max(1));
         Self {
@@ -101,7 +101,7 @@ impl<'a> Builder<'a> {
     }
 
     fn is_node_aware(&self) -> bool {
-        let Shape { collective, across, .. } = *self.shape;
+        let TaskShape { collective, across, .. } = *self.shape;
         collective == Collective::Allreduce && across == Across::NodeAware && self.layout.has_pairs()
     }
 

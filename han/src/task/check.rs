@@ -9,7 +9,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 use reduce_kernels::{Collective, Place};
 
-use super::{Across, Kind, Layout, Shape, Stream, Task, TaskPlan, slices};
+use super::{Across, Kind, Layout, Stream, Task, TaskPlan, TaskShape, slices};
 
 #[derive(Clone, Default)]
 struct Value {
@@ -52,7 +52,7 @@ type At = ((usize, usize), Place);
 
 struct Play<'a> {
     layout: &'a Layout,
-    shape: &'a Shape,
+    shape: &'a TaskShape,
     in_place: bool,
     ranks: Vec<Rank>,
     /// Of a barrier: of whom each rank knows that they have come.
@@ -60,7 +60,7 @@ struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    fn new(layout: &'a Layout, shape: &'a Shape, in_place: bool) -> Self {
+    fn new(layout: &'a Layout, shape: &'a TaskShape, in_place: bool) -> Self {
         let rank = |rank| {
             let plan = TaskPlan::new(layout, shape, rank);
             let gives = shape.collective != Collective::Bcast || rank == shape.root;
@@ -251,7 +251,7 @@ impl<'a> Play<'a> {
 }
 
 /// Chunk and slice of all that tasks of any rank work on, with its elements.
-fn pieces(layout: &Layout, shape: &Shape) -> BTreeMap<(usize, usize), Range<usize>> {
+fn pieces(layout: &Layout, shape: &TaskShape) -> BTreeMap<(usize, usize), Range<usize>> {
     let plans = (0..layout.size()).map(|rank| TaskPlan::new(layout, shape, rank));
     plans.flat_map(|plan| plan.tasks).map(|task| ((task.chunk, task.slice), task.range)).collect()
 }
@@ -281,7 +281,7 @@ proptest! {
         let count = if collective == Collective::Barrier { 0 } else { count };
         let root = if collective.has_root() { root % layout.size() } else { 0 };
         let chunk_bytes = chunk_bytes * element_bytes / 4;
-        let shape = Shape { collective, count, element_bytes, chunk_bytes, leaders, across, root };
+        let shape = TaskShape { collective, count, element_bytes, chunk_bytes, leaders, across, root };
         Play::new(&layout, &shape, in_place && collective != Collective::Bcast).run(&choices);
     }
 }
@@ -310,7 +310,7 @@ proptest! {
     ) {
         assert!(layout.has_pairs());
         let (collective, across) = (Collective::Allreduce, Across::NodeAware);
-        let shape = Shape { collective, count, element_bytes: 4, chunk_bytes, leaders: 1, across, root: 0 };
+        let shape = TaskShape { collective, count, element_bytes: 4, chunk_bytes, leaders: 1, across, root: 0 };
         Play::new(&layout, &shape, in_place).run(&choices);
     }
 }
@@ -324,7 +324,7 @@ fn node_aware_ranks_send_as_few_messages_between_nodes_as_the_paper_says() {
         let of_node = |node: usize| std::iter::repeat_n(node, if node % 3 == 1 { ranks + more } else { ranks });
         let layout = Layout::new(&(0..nodes).flat_map(of_node).collect::<Vec<_>>());
         let (collective, across) = (Collective::Allreduce, Across::NodeAware);
-        let shape = Shape { collective, count: 1, element_bytes: 8, chunk_bytes: 64, leaders: 1, across, root: 0 };
+        let shape = TaskShape { collective, count: 1, element_bytes: 8, chunk_bytes: 64, leaders: 1, across, root: 0 };
         let least = (0..).find(|&steps| usize::pow(ranks, steps) >= nodes).unwrap_or(0) as usize;
         let mut most = 0;
         for rank in 0..layout.size() {
@@ -342,7 +342,7 @@ fn node_aware_ranks_send_as_few_messages_between_nodes_as_the_paper_says() {
 fn a_chunk_of_a_node_aware_allreduce_is_combined_while_the_one_before_travels() {
     let layout = Layout::new(&[0, 0, 1, 1, 2, 2, 3, 3]);
     let (collective, across) = (Collective::Allreduce, Across::NodeAware);
-    let shape = Shape { collective, count: 40, element_bytes: 8, chunk_bytes: 64, leaders: 1, across, root: 0 };
+    let shape = TaskShape { collective, count: 40, element_bytes: 8, chunk_bytes: 64, leaders: 1, across, root: 0 };
     for rank in 0..layout.size() {
         let plan = TaskPlan::new(&layout, &shape, rank);
         let up = plan.streams.iter().find(|(stream, _)| *stream == Stream::Up);
@@ -361,7 +361,7 @@ fn every_chunk_of_an_allreduce_has_as_many_slices_as_leaders() {
     for nodes in [&[0, 0, 0, 1, 1, 1][..], &[0, 0, 0, 1], &[0, 1, 1, 2, 2, 2], &[0, 1]] {
         let layout = Layout::new(nodes);
         for (leaders, count) in (1..5).flat_map(|leaders| [1, 2, 7, 64, 150].map(|count| (leaders, count))) {
-            let shape = Shape {
+            let shape = TaskShape {
                 collective: Collective::Allreduce,
                 count,
                 element_bytes: slices::LINE_BYTES,
@@ -398,7 +398,7 @@ fn every_chunk_of_an_allreduce_has_as_many_slices_as_leaders() {
 #[test]
 fn scratch_memory_is_bounded_whatever_the_length() {
     let layout = Layout::new(&[0, 0, 1, 1]);
-    let shape = |count| Shape {
+    let shape = |count| TaskShape {
         collective: Collective::Reduce,
         count,
         element_bytes: 8,
@@ -410,9 +410,9 @@ fn scratch_memory_is_bounded_whatever_the_length() {
     let scratch = |count| TaskPlan::new(&layout, &shape(count), 3).scratch_bytes;
     assert_eq!([scratch(1 << 20), scratch(1 << 24)], [8 << 16; 2]);
     assert_eq!(TaskPlan::new(&layout, &shape(1 << 24), 0).scratch_bytes, 0, "the root has its own memory");
-    let by_two = |rank| TaskPlan::new(&layout, &Shape { leaders: 2, ..shape(1 << 24) }, rank).scratch_bytes;
+    let by_two = |rank| TaskPlan::new(&layout, &TaskShape { leaders: 2, ..shape(1 << 24) }, rank).scratch_bytes;
     assert_eq!([0, 1, 2, 3].map(by_two), [0, 4 << 16, 4 << 16, 4 << 16], "each has places for what it leads");
-    let whole = |chunk_bytes| TaskPlan::new(&layout, &Shape { chunk_bytes, ..shape(64) }, 3);
+    let whole = |chunk_bytes| TaskPlan::new(&layout, &TaskShape { chunk_bytes, ..shape(64) }, 3);
     for chunk_bytes in [1 << 40, 1 << 63, usize::MAX] {
         assert_eq!(whole(chunk_bytes), whole(512), "a chunk is no longer than the vector");
     }

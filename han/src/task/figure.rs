@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 
 use super::simulate::check;
-use super::{Kind, Layout, Shape, Stream, Task, TaskPlan};
+use super::{Kind, Layout, Stream, Task, TaskPlan, TaskShape};
 
 /// Chunks, or slices of chunks, that are drawn at either end of a long vector.
 const ENDS: usize = 6;
@@ -82,7 +82,7 @@ impl Progress {
 
 /// What all ranks do in which iteration, if each iteration does one task of each stream whose needs were met before it.
 #[must_use]
-pub fn timetables(layout: &Layout, shape: &Shape) -> Vec<Timetable> {
+pub fn timetables(layout: &Layout, shape: &TaskShape) -> Vec<Timetable> {
     let mut ranks: Vec<Progress> =
         (0..layout.size()).map(|rank| Progress::new(TaskPlan::new(layout, shape, rank))).collect();
     let mut tables: Vec<Timetable> = vec![Vec::new(); ranks.len()];
@@ -136,7 +136,7 @@ pub fn name(row: &[(Kind, Piece)]) -> String {
 ///
 /// # Errors
 /// A sentence if there are too many tasks.
-pub fn draw(layout: &Layout, shape: &Shape) -> Result<String, String> {
+pub fn draw(layout: &Layout, shape: &TaskShape) -> Result<String, String> {
     check(layout, shape)?;
     let tables = timetables(layout, shape);
     let mut figure = String::new();
@@ -193,7 +193,7 @@ mod tests {
 
     fn names(collective: Collective, rank: usize) -> Vec<String> {
         let layout = Layout::new(&[0, 0, 1, 1]);
-        let shape = Shape {
+        let shape = TaskShape {
             collective,
             count: 6,
             element_bytes: 8,
@@ -234,7 +234,7 @@ mod tests {
     fn slices_go_up_and_across_one_behind_the_other() {
         let layout = Layout::new(&[0, 0, 1, 1]);
         let (collective, leaders) = (Collective::Allreduce, 2);
-        let shape = Shape {
+        let shape = TaskShape {
             collective,
             count: 64,
             element_bytes: 8,
@@ -243,11 +243,11 @@ mod tests {
             across: Across::Whole,
             root: 0,
         };
-        let tables = timetables(&layout, &Shape { count: 32, ..shape });
+        let tables = timetables(&layout, &TaskShape { count: 32, ..shape });
         let names = |rank: usize| tables[rank].iter().map(|row| name(row)).collect::<Vec<_>>();
         assert_eq!(names(0), ["sr(0.0)", "iasr(0.1)", "sb(0.0)", "sb(0.1)"]);
         assert_eq!(names(1), ["sr(0.0)", "sr(0.1)", "sbia(0.1)", "sb(0.1)"]);
-        let figure = draw(&layout, &Shape { count: 32, ..shape }).unwrap();
+        let figure = draw(&layout, &TaskShape { count: 32, ..shape }).unwrap();
         assert!(figure.contains("iteration | 0.0 0.1 | task"), "{figure}");
         let figure = draw(&layout, &shape).unwrap();
         assert!(figure.contains("(0.1)") && !figure.contains("(1.0)"));
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn leaders_beside_the_root_are_served_by_it_or_serve_it() {
         let layout = Layout::new(&[0, 0, 1, 1]);
-        let shape = |collective| Shape {
+        let shape = |collective| TaskShape {
             collective,
             count: 32,
             element_bytes: 8,
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn long_vectors_are_drawn_at_their_ends() {
         let layout = Layout::new(&[0, 0, 1, 1]);
-        let shape = Shape {
+        let shape = TaskShape {
             collective: Collective::Bcast,
             count: 1000,
             element_bytes: 8,

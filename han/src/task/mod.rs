@@ -177,7 +177,7 @@ impl TaskPlan {
 
 /// What a plan depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct TaskShape {
     /// The collective.
     pub collective: Collective,
     /// Elements of a rank's vector.

@@ -7,7 +7,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use super::{Layout, Shape, Stream, Task, TaskPlan, WINDOW};
+use super::{Layout, Stream, Task, TaskPlan, TaskShape, WINDOW};
 
 /// Tasks of all ranks together, at most: about 100 bytes are needed for each.
 const MOST_TASKS: usize = 10_000_000;
@@ -22,7 +22,7 @@ pub struct Cost {
 }
 
 /// Refuses what has too many tasks to look at each.
-pub(super) fn check(layout: &Layout, shape: &Shape) -> Result<(), String> {
+pub(super) fn check(layout: &Layout, shape: &TaskShape) -> Result<(), String> {
     let chunks = (shape.count * shape.element_bytes).div_ceil(shape.chunk_bytes.max(1));
     let tasks = 2 * layout.size() * chunks * shape.leaders.clamp(1, layout.rails().max(1));
     if tasks > MOST_TASKS {
@@ -37,7 +37,7 @@ pub(super) fn check(layout: &Layout, shape: &Shape) -> Result<(), String> {
 /// Those of `cost`, and a sentence if there are too many tasks.
 pub fn simulate(
     layout: &Layout,
-    shape: &Shape,
+    shape: &TaskShape,
     cost: impl FnMut(&Task, usize) -> Result<Cost, String>,
 ) -> Result<Vec<f64>, String> {
     check(layout, shape)?;
@@ -129,7 +129,7 @@ struct Clock<C> {
 }
 
 impl<C: FnMut(&Task, usize) -> Result<Cost, String>> Clock<C> {
-    fn new(layout: &Layout, shape: &Shape, cost: C) -> Self {
+    fn new(layout: &Layout, shape: &TaskShape, cost: C) -> Self {
         let mut crews: Vec<Crew> = Vec::new();
         let mut means: Vec<Means> = (0..layout.nodes()).map(|_| Means::default()).collect();
         let mut known: BTreeMap<(Stream, usize), usize> = BTreeMap::new();
@@ -229,13 +229,13 @@ mod tests {
     use super::super::{Across, Kind};
     use super::*;
 
-    fn shape(collective: Collective, chunks: usize, splits: bool) -> Shape {
+    fn shape(collective: Collective, chunks: usize, splits: bool) -> TaskShape {
         let across = if splits { Across::Split } else { Across::Whole };
-        Shape { collective, count: 8 * chunks, element_bytes: 64, chunk_bytes: 512, leaders: 1, across, root: 0 }
+        TaskShape { collective, count: 8 * chunks, element_bytes: 64, chunk_bytes: 512, leaders: 1, across, root: 0 }
     }
 
     /// Seconds of a plan whose tasks of each kind take these; `hidden` of a network's are latency.
-    fn seconds(nodes: &[usize], shape: &Shape, costs: [(Kind, f64); 3], hidden: f64) -> f64 {
+    fn seconds(nodes: &[usize], shape: &TaskShape, costs: [(Kind, f64); 3], hidden: f64) -> f64 {
         let cost = |task: &Task, _| {
             let found = costs.iter().find(|(kind, _)| *kind == task.kind);
             let (kind, latency_s) = *found.ok_or(task.kind.to_string())?;
@@ -283,7 +283,7 @@ mod tests {
             for collective in Collective::ALL {
                 let kinds = [(Across::Whole, 1), (Across::Split, 1), (Across::Whole, 3), (Across::Split, 2)];
                 for (across, leaders) in kinds.into_iter().chain([(Across::NodeAware, 1)]) {
-                    let shape = Shape { leaders, across, root: nodes.len() - 1, ..shape(collective, 7, false) };
+                    let shape = TaskShape { leaders, across, root: nodes.len() - 1, ..shape(collective, 7, false) };
                     let mut begun = 0;
                     let count = |_: &Task, ranks| {
                         begun += ranks;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::journal::Entry;
-use super::search::{Bench, Found, Method, Outcome, Work};
+use super::search::{Bench, Best, Method, Outcome, Work};
 use super::space::Case;
 use crate::select::{Inter, NodesForm};
 
@@ -44,7 +44,7 @@ pub fn compare<B: Bench>(
     let flat = Inter { form: Some(NodesForm::Flat), ..Inter::default() };
     let mut rows = Vec::new();
     for &case in cases {
-        let of = |found: &[Found]| found.iter().find(|found| found.case == case).map(|found| found.settings);
+        let of = |found: &[Best]| found.iter().find(|found| found.case == case).map(|found| found.settings);
         let chosen: Vec<Inter> = outcomes.iter().map(|(_, outcome)| of(&outcome.found).unwrap_or_default()).collect();
         let mut distinct = Vec::new();
         for settings in chosen.iter().chain([&Inter::default(), &flat]) {
@@ -113,7 +113,7 @@ mod tests {
     fn choices_are_measured_in_turns() {
         let space = Space::new((2, 2), &[Collective::Bcast], (8, 8), true);
         let case = space.cases().next().unwrap();
-        let found = |settings| Found { case, settings, us: 0.0, estimated: false, estimate: None };
+        let found = |settings| Best { case, settings, us: 0.0, estimated: false, estimate: None };
         let outcome = |settings| Outcome { found: vec![found(settings)], ..Outcome::default() };
         let chosen = Inter { policy: Some(Policy::WaitAll), ..Inter::default() };
         let outcomes = [(Method::Exhaustive, outcome(chosen)), (Method::Task, outcome(Inter::default()))];

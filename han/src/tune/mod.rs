@@ -18,7 +18,5 @@ pub(crate) use file::under;
 pub use file::{Measured, Point, Source, Tuning};
 pub use journal::{Entry, Journal};
 pub use lookup::{Found, Wanted};
-pub use search::{
-    Bench, Check, Found as Best, Method, Outcome, Validation, Whole, Work, neighbours, search, validate, works,
-};
+pub use search::{Bench, Best, Check, Method, Outcome, Validation, Whole, Work, neighbours, search, validate, works};
 pub use space::{Candidate, Case, Space};

@@ -329,7 +329,7 @@ mod tests {
                     topology: Some(&topology),
                 };
                 for candidate in space.candidates(case, false) {
-                    let choice = form::explain(&over, &candidate.settings(case));
+                    let choice = form::choose(&over, &candidate.settings(case));
                     let named = candidate.family.algorithm;
                     assert!(
                         named.is_none_or(|named| named == choice.inter.algorithm),

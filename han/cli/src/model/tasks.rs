@@ -6,7 +6,7 @@ use han::select::Inter;
 use han::select::NodesForm;
 use han::select::form::{self, OverNodes};
 use han::task::simulate::{self as play, Cost};
-use han::task::{Across, Kind, Layout, Shape, Stream, Task, slices};
+use han::task::{Across, Kind, Layout, Stream, Task, TaskShape, slices};
 use net_fabric::algorithm::{Algorithm, Collective, Tree};
 use net_fabric::model::{self, Case, Prediction};
 use net_fabric::transport::simulated::{self, Machine};
@@ -55,7 +55,7 @@ pub(super) fn simulate(machine: &Machine, case: &Case, tasks: Tasks, segment: us
 }
 
 /// What a job's tasks would be that was told to take these algorithms among its leaders, or why it would take others.
-fn shape(case: &Case, tasks: Tasks, segment: usize, layout: &Layout) -> Result<Shape, String> {
+fn shape(case: &Case, tasks: Tasks, segment: usize, layout: &Layout) -> Result<TaskShape, String> {
     let back = tasks.back;
     let element_bytes = if case.bytes.is_multiple_of(8) { 8 } else { 1 };
     let over = OverNodes {
@@ -70,16 +70,13 @@ fn shape(case: &Case, tasks: Tasks, segment: usize, layout: &Layout) -> Result<S
         layout,
         topology: None,
     };
-    let choice = form::explain(&over, &settings(tasks, segment.max(element_bytes)));
+    let choice = form::choose(&over, &settings(tasks, segment.max(element_bytes)));
     let asked = (case.algorithm, back.unwrap_or(choice.back.algorithm));
     if (choice.inter.algorithm, choice.back.algorithm) == asked {
         let across = if back.is_some() { Across::Split } else { choice.shape.across };
-        return Ok(Shape { across, ..choice.shape });
+        return Ok(TaskShape { across, ..choice.shape });
     }
-    let algorithm = choice.points.iter().find(|point| point.what == "algorithm");
-    let because = algorithm.map(|point| point.because.as_str()).unwrap_or_default();
-    let why = because.split_once(" is set, but ").map_or("", |(_, not)| not.trim_end_matches(')'));
-    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+    let why = choice.refused.map_or(String::new(), |not| format!(": {not}"));
     Err(format!("the tasks of both levels do not have it among leaders, so no job does this{why}"))
 }
 
@@ -95,7 +92,7 @@ fn settings(tasks: Tasks, segment: usize) -> Inter {
 }
 
 /// How many ranks of a node send to other nodes at once.
-fn senders(shape: &Shape, nodes: usize, ranks_per_node: usize) -> u32 {
+fn senders(shape: &TaskShape, nodes: usize, ranks_per_node: usize) -> u32 {
     let chunk = shape.count.min(shape.chunk_bytes / shape.element_bytes);
     let senders = match (shape.collective, shape.across) {
         // Each to a node of another group, of which there is one that is its own.

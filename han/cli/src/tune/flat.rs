@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use charts::as_f64;
-use han::select::{Algorithm, Inter, LEAST_CHUNK_BYTES, NodesForm, Question, Tree, explain};
+use han::select::{Algorithm, Inter, LEAST_CHUNK_BYTES, NetworkQuestion, NodesForm, Tree, choose};
 use han::tune::{Bench, Whole, Work};
 use han::{Collective, Communicator};
 use net_fabric::algorithm::Topology;
@@ -140,7 +140,7 @@ pub(super) fn estimates<'a>(
     let layout = Layout::new(nodes, ppn)?;
     let places: Vec<usize> = (0..layout.ranks()).map(|rank| rank / ppn).collect();
     let topology = Topology::new(&[&places]);
-    let question = Question {
+    let question = NetworkQuestion {
         collective,
         ranks: layout.ranks(),
         bytes,
@@ -152,7 +152,7 @@ pub(super) fn estimates<'a>(
         topology: Some(&topology),
     };
     let estimate = |whole: &'a Whole| {
-        let plan = explain(&question, &job.set.with(&whole.family)).plan;
+        let plan = choose(&question, &job.set.with(&whole.family)).plan;
         let (algorithm, chunk_bytes, policy) = (plan.algorithm, plan.chunk_bytes, plan.policy);
         let noise = Noise::None;
         let case = Case { layout, collective, algorithm, root: 0, bytes, chunk_bytes, policy, noise };

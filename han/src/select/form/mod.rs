@@ -6,8 +6,8 @@ use net_fabric::Plan;
 use net_fabric::algorithm::{Algorithm, Tree};
 use reduce_kernels::Collective;
 
-use super::{Inter, Point, Question, explain as explain_inter, node_aware, slowness};
-use crate::task::{Across, Layout, Shape, slices};
+use super::{Inter, NetworkQuestion, Point, node_aware, slowness};
+use crate::task::{Across, Layout, TaskShape, slices};
 
 /// How ranks on several nodes do a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,13 +63,15 @@ pub struct Choice {
     /// On both levels?
     pub form: NodesForm,
     /// The tasks' shape, where it is.
-    pub shape: Shape,
+    pub shape: TaskShape,
     /// What is done over the network: by all ranks, or by the leaders with a chunk.
     pub inter: Plan,
     /// What brings it back, where that is a task of its own; in a node-aware allreduce what is done by each pair of ranks.
     pub back: Plan,
     /// Why.
     pub points: Vec<Point>,
+    /// Why the algorithm that is set is not taken, if it is not.
+    pub refused: Option<&'static str>,
 }
 
 impl fmt::Display for Choice {
@@ -205,7 +207,7 @@ fn leaders(over: &OverNodes<'_>, inter: &Inter, elements: usize) -> (usize, &'st
 
 /// Chooses for `over` under the settings, with the reasons.
 #[must_use]
-pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
+pub fn choose(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     let (form, why) = form(over, inter);
     let layout = over.layout;
     // Only so are operands combined in the order of the ranks, one after the other, as on one node.
@@ -219,7 +221,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
     let inter = &if nap.is_some() { node_aware::without(inter) } else { *inter };
     let is_node_aware = nap == Some(Ok(()));
     let bytes = over.count * over.element_bytes;
-    let question = |collective, ranks, bytes| Question {
+    let question = |collective, ranks, bytes| NetworkQuestion {
         collective,
         ranks,
         bytes,
@@ -242,7 +244,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         (false, true) => Across::Split,
         (false, false) => Across::Whole,
     };
-    let shape = Shape {
+    let shape = TaskShape {
         collective: over.collective,
         count: over.count,
         element_bytes: over.element_bytes,
@@ -252,8 +254,12 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         root: over.root,
     };
     let selection = match form {
-        NodesForm::Flat => explain_inter(
-            &Question { root: over.root, topology: over.topology, ..question(over.collective, layout.size(), bytes) },
+        NodesForm::Flat => super::choose(
+            &NetworkQuestion {
+                root: over.root,
+                topology: over.topology,
+                ..question(over.collective, layout.size(), bytes)
+            },
             inter,
         ),
         NodesForm::Hierarchical if is_node_aware => {
@@ -261,14 +267,14 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         }
         NodesForm::Hierarchical => {
             let collective = if splits { Collective::Reduce } else { over.collective };
-            explain_inter(&question(collective, layout.nodes(), slice_bytes), inter)
+            super::choose(&question(collective, layout.nodes(), slice_bytes), inter)
         }
     };
     // The same tree both ways: what goes up and what comes down use each wire in opposite directions (section 5.3.2).
     let same = Inter { algorithm: inter.algorithm.or(Some(selection.plan.algorithm)), ..*inter };
     let (plan, back) = match is_node_aware {
         true => (node_aware::shown(selection.plan), selection.plan),
-        false => (selection.plan, explain_inter(&question(Collective::Bcast, layout.nodes(), slice_bytes), &same).plan),
+        false => (selection.plan, super::choose(&question(Collective::Bcast, layout.nodes(), slice_bytes), &same).plan),
     };
     let mut selection = selection;
     if let Some(algorithm) = selection.points.first_mut().filter(|_| in_order) {
@@ -279,6 +285,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         nap_key.clone_into(&mut algorithm.change);
         if let Err(not) = can {
             algorithm.because = format!("{} ({} is set, but {not})", algorithm.because, Algorithm::Nap);
+            selection.refused = Some(not);
         }
     }
     let mut points = vec![Point::new("form", form.to_string(), why, "nodes_form")];
@@ -289,7 +296,7 @@ pub fn explain(over: &OverNodes<'_>, inter: &Inter) -> Choice {
         }
     }
     points.extend(selection.points);
-    Choice { form, shape, inter: plan, back, points }
+    Choice { form, shape, inter: plan, back, points, refused: selection.refused }
 }
 
 /// The form, and why.

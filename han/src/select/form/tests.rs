@@ -21,11 +21,11 @@ fn what_comes_down_takes_the_tree_of_what_goes_up() {
     let layout = Layout::new(&[0, 0, 1, 1, 2, 2, 3, 3]);
     for (bytes, shares_cores) in [(8 << 10, true), (64 << 10, true), (128 << 10, false), (1 << 20, true)] {
         let over = OverNodes { count: 4 << 20, element_bytes: 1, shares_cores, ..over(&layout) };
-        let choice = explain(&over, &Inter { segment_bytes: Some(bytes), splits: true, ..Inter::default() });
+        let choice = choose(&over, &Inter { segment_bytes: Some(bytes), splits: true, ..Inter::default() });
         assert_eq!(choice.inter.algorithm, choice.back.algorithm, "chunks of {bytes}");
         let set =
             Inter { splits: true, algorithms: [Some(Algorithm::Tree(Tree::Chain)), None, None], ..Inter::default() };
-        assert_eq!(explain(&over, &set).back.algorithm, Algorithm::Tree(Tree::Chain));
+        assert_eq!(choose(&over, &set).back.algorithm, Algorithm::Tree(Tree::Chain));
     }
 }
 
@@ -36,11 +36,11 @@ fn leaders_do_what_is_set_whatever_the_lengths_of_elements_and_slices() {
         let over = OverNodes { element_bytes, count: (1 << 20) / element_bytes, ..over(&layout) };
         for segment_bytes in [None, Some(64), Some(777), Some(65_537), Some(100_001)] {
             let inter = Inter { leaders: Some(leaders), segment_bytes, ..Inter::default() };
-            let set = explain(&over, &Inter { algorithm: Some(Algorithm::Ring), ..inter });
+            let set = choose(&over, &Inter { algorithm: Some(Algorithm::Ring), ..inter });
             assert_eq!(set.inter.algorithm, Algorithm::Ring, "{:?}", set.points);
             let split = Inter { splits: true, algorithm: Some(Algorithm::Tree(Tree::Chain)), ..inter };
-            assert_eq!(explain(&over, &split).back.algorithm, Algorithm::Tree(Tree::Chain));
-            let chosen = explain(&over, &inter);
+            assert_eq!(choose(&over, &split).back.algorithm, Algorithm::Tree(Tree::Chain));
+            let chosen = choose(&over, &inter);
             let is_wrong = |because: &str| because.contains("whole elements") || because.contains("does not commute");
             assert!(!chosen.points.iter().any(|point| is_wrong(&point.because)), "{:?}", chosen.points);
         }
@@ -53,7 +53,7 @@ fn leaders_are_as_many_as_there_are_ranks_and_lines() {
     let over = over(&layout);
     let of = |collective, count, set| {
         let over = OverNodes { collective, count, ..over };
-        let choice = explain(&over, &Inter { leaders: set, ..Inter::default() });
+        let choice = choose(&over, &Inter { leaders: set, ..Inter::default() });
         let point = choice.points.iter().find(|point| point.what == "leaders");
         (choice.shape.leaders, point.map_or(String::new(), |point| point.because.clone()), choice.to_string())
     };
@@ -61,12 +61,12 @@ fn leaders_are_as_many_as_there_are_ranks_and_lines() {
     assert_eq!(allreduce(1 << 20, None).0, 1);
     let chunk_bytes = |leaders, segment_bytes| {
         let set = Inter { leaders, segment_bytes, ..Inter::default() };
-        explain(&OverNodes { count: 1 << 20, ..over }, &set).shape.chunk_bytes >> 10
+        choose(&OverNodes { count: 1 << 20, ..over }, &set).shape.chunk_bytes >> 10
     };
     assert_eq!([chunk_bytes(None, None), chunk_bytes(Some(2), None), chunk_bytes(Some(9), None)], [256, 512, 768]);
     assert_eq!(chunk_bytes(Some(2), Some(64 << 10)), 64, "what is set is the whole chunk");
     // 8 MiB, and 64 GiB.
-    let longer = |count| explain(&OverNodes { count, ..over }, &Inter { segment_bytes: Some(64), ..Inter::default() });
+    let longer = |count| choose(&OverNodes { count, ..over }, &Inter { segment_bytes: Some(64), ..Inter::default() });
     let longer = [1 << 20, 1 << 33].map(|count| longer(count).shape.chunk_bytes);
     assert_eq!(longer, [512, 4 << 20], "a plan has so many chunks at most");
     assert_eq!(allreduce(1 << 20, Some(2)), (2, "the setting says so".into(), "nodes-2/recursive-doubling".into()));
@@ -82,7 +82,7 @@ fn leaders_are_as_many_as_there_are_ranks_and_lines() {
     }
     assert_eq!(of(Collective::Barrier, 0, Some(2)), (1, String::new(), "nodes/dissemination".into()));
     let in_order = OverNodes { collective: Collective::Reduce, commutative: false, ..over };
-    let choice = explain(&in_order, &Inter { leaders: Some(2), ..Inter::default() });
+    let choice = choose(&in_order, &Inter { leaders: Some(2), ..Inter::default() });
     let why = choice.points.iter().find(|point| point.what == "leaders").map(|point| point.because.clone());
     assert_eq!(choice.shape.leaders, 1);
     assert!(why.is_some_and(|why| why.contains("does not commute")));
@@ -93,7 +93,7 @@ fn long_vectors_have_several_leaders_where_ranks_have_cores() {
     let even = Layout::new(&[0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
     let over = over(&even);
     let of = |over: &OverNodes<'_>| {
-        let Shape { leaders, chunk_bytes, .. } = explain(over, &Inter::default()).shape;
+        let TaskShape { leaders, chunk_bytes, .. } = choose(over, &Inter::default()).shape;
         (leaders, chunk_bytes >> 10)
     };
     let of_kib = |kib: usize| of(&OverNodes { count: kib * 128, ..over });
@@ -121,7 +121,7 @@ fn ranks_that_share_cores_lead_in_pairs_where_that_shares_the_work() {
         let layout = Layout::new(&(0..nodes * ranks).map(|rank| rank / ranks).collect::<Vec<_>>());
         let leaders = |kib: usize| {
             let over = OverNodes { collective, count: kib * 128, shares_cores: true, ..over(&layout) };
-            explain(&over, &Inter::default()).shape.leaders
+            choose(&over, &Inter::default()).shape.leaders
         };
         assert!([1, 2].contains(&leaders(1 << 20)));
         (0..14).map(|shift| 1 << shift).find(|&kib| leaders(kib) == 2)
@@ -146,7 +146,7 @@ fn chunks_follow_the_wire_and_the_cores() {
     let three = Layout::new(&[0, 1, 2]);
     let segment_of = |layout, collective, shares_cores, wire_mbit_s, set| {
         let over = OverNodes { collective, element_bytes: 1, shares_cores, wire_mbit_s, ..over(layout) };
-        explain(&over, &Inter { wire_mbit_s: set, ..Inter::default() }).shape.chunk_bytes
+        choose(&over, &Inter { wire_mbit_s: set, ..Inter::default() }).shape.chunk_bytes
     };
     let segment_bytes = |collective, wire_mbit_s, set| segment_of(&two, collective, false, wire_mbit_s, set);
     let chosen =

@@ -71,8 +71,8 @@ fn run(space: &Space, method: Method) -> (Outcome, Vec<Work>) {
 }
 
 /// Microseconds of what was found, whatever was estimated.
-fn really(found: &Found) -> f64 {
-    let Found { case: Case { collective, bytes }, settings, .. } = *found;
+fn really(found: &Best) -> f64 {
+    let Best { case: Case { collective, bytes }, settings, .. } = *found;
     let work = Work { by: "test", turn: 0, collective, bytes, chunks: None, settings };
     Formulas { leaders: 1, works: Vec::new() }.measure(&work).unwrap().us[0][0]
 }

@@ -4,9 +4,10 @@
 
 use std::borrow::Borrow;
 
+use crate::coll::choice::Chunks;
+use crate::coll::choice::Form;
 use crate::coll::operands::Operands;
-use crate::coll::sm::chunks::Chunks;
-use crate::coll::sm::{Form, PIECE_BYTES, copy_of};
+use crate::coll::{PIECE_BYTES, copy_of};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
 use crate::copy::cico::{copy, copy_from_shared};

@@ -14,11 +14,13 @@
 //! results differ in their last bits.
 #![allow(unsafe_code)] // reduces to and from shared memory
 
+use crate::coll::choice::Chunks;
+use crate::coll::choice::Form;
+use crate::coll::copy_of;
+use crate::coll::fold::fold;
 use crate::coll::operands::{are_mapped, can_be_reached};
-use crate::coll::sm::chunks::Chunks;
-use crate::coll::sm::fold::fold;
 use crate::coll::sm::hand_on::Link;
-use crate::coll::sm::{Form, copy_of, slice};
+use crate::coll::sm::slice;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::cico::copy;
 use crate::error::Result;

@@ -2,12 +2,12 @@
 //! every rank, reduces straight from all ranks' cells. One step a chunk, pipelined.
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
+use crate::coll::apart::{Apart, is_users};
+use crate::coll::choice::Chunks;
+use crate::coll::choice::Form;
+use crate::coll::fold::fold;
 use crate::coll::operands::Operands;
-use crate::coll::sm::Form;
-use crate::coll::sm::apart::{Apart, is_users};
-use crate::coll::sm::chunks::Chunks;
-use crate::coll::sm::fold::fold;
-use crate::coll::sm::window::Window;
+use crate::coll::window::Window;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};

@@ -5,7 +5,7 @@
 
 use std::borrow::Borrow;
 
-use crate::coll::sm::fold::fold_elements;
+use crate::coll::fold::fold_elements;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};

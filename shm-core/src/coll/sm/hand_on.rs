@@ -1,6 +1,6 @@
 //! Who hands a sum on to whom, up to a root: the ranks of a core to each other, where several share one, else along a tree.
 
-use crate::coll::sm::table::CROWD;
+use crate::coll::choice::CROWD;
 use crate::topo::{Hierarchy, Level};
 use crate::tree::halving;
 

@@ -5,10 +5,11 @@
 
 use std::rc::Rc;
 
+use crate::coll::choice::Chunks;
+use crate::coll::choice::Form;
+use crate::coll::copy_of;
 use crate::coll::operands::Operands;
-use crate::coll::sm::chunks::Chunks;
 use crate::coll::sm::family::Family;
-use crate::coll::sm::{Form, copy_of};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
 use crate::copy::cico::copy;

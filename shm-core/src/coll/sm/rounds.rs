@@ -9,9 +9,9 @@
 //! commute, and sums of floating-point numbers differ in their last bits from those of the other forms.
 #![allow(unsafe_code)] // reduces from and to shared memory
 
-use crate::coll::sm::Form;
-use crate::coll::sm::apart::is_users;
-use crate::coll::sm::fold::fold;
+use crate::coll::apart::is_users;
+use crate::coll::choice::Form;
+use crate::coll::fold::fold;
 use crate::coll::sm::sliced::{Sliced, Spot};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;

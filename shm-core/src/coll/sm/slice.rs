@@ -6,13 +6,14 @@
 
 use std::ops::Range;
 
-use crate::coll::sm::apart::{Apart, is_users};
-use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
-use crate::coll::sm::fold::fold;
+use crate::coll::MAPPED_STEP_BYTES;
+use crate::coll::apart::{Apart, is_users};
+use crate::coll::choice::Reducers;
+use crate::coll::choice::{Form, Terms};
+use crate::coll::choice::{uncut_bytes, whole_elements};
+use crate::coll::fold::fold;
 use crate::coll::sm::sliced::{Sliced, Spot};
-use crate::coll::sm::table::Reducers;
-use crate::coll::sm::window::Window;
-use crate::coll::sm::{Form, MAPPED_STEP_BYTES, Terms};
+use crate::coll::window::Window;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};

@@ -2,10 +2,11 @@
 //! receives comes by the others'. Common to `slice` and `ring`.
 #![allow(unsafe_code)] // copies between user buffers and shared memory
 
+use crate::coll::apart::is_users;
+use crate::coll::choice::Chunks;
+use crate::coll::choice::Form;
+use crate::coll::copy_of;
 use crate::coll::operands::Operands;
-use crate::coll::sm::apart::is_users;
-use crate::coll::sm::chunks::Chunks;
-use crate::coll::sm::{Form, copy_of};
 use crate::copy::Access;
 use crate::copy::cico::copy;
 use crate::error::Result;

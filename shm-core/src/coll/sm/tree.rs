@@ -4,8 +4,8 @@
 
 use std::rc::Rc;
 
+use crate::coll::fold::fold;
 use crate::coll::sm::family::Family;
-use crate::coll::sm::fold::fold;
 use crate::coll::{Poll, Progress, wait_for};
 use crate::error::Result;
 use crate::ring::{Ring, Span};

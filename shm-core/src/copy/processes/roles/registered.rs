@@ -9,8 +9,8 @@ use nix::sys::signal::{SigHandler, Signal};
 use reduce_kernels::{Call, Datatype, Operator};
 
 use super::{Pages, Rank, descriptors, fill, mappings, pattern, shared_mappings};
+use crate::coll::Operation;
 use crate::coll::Progress;
-use crate::coll::sm::Operation;
 use crate::copy::Access;
 use crate::copy::described::Described;
 use crate::error::Error;

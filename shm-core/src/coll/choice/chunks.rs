@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::coll::sm::table::{LEAST_CHUNK_BYTES, LEAST_HALVED_BYTES, RELAYED_PARTS};
-use crate::coll::sm::{Form, Terms};
+use crate::coll::choice::table::{LEAST_CHUNK_BYTES, LEAST_HALVED_BYTES, RELAYED_PARTS};
+use crate::coll::choice::{Form, Terms};
 use crate::copy::cico::LINE;
 use crate::ring::Ring;
 use reduce_kernels::{Call, Collective};

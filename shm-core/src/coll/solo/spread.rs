@@ -5,9 +5,10 @@
 
 use std::ops::Range;
 
-use crate::coll::sm::chunks::Chunks;
-use crate::coll::sm::window::Window;
-use crate::coll::sm::{CopyBytes, Terms, copy_of};
+use crate::coll::choice::Chunks;
+use crate::coll::choice::Terms;
+use crate::coll::window::Window;
+use crate::coll::{CopyBytes, copy_of};
 use crate::copy::cico::{copy, copy_past_caches};
 use crate::error::Result;
 use crate::ring::{Ring, Span};

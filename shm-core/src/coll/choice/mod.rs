@@ -1,19 +1,26 @@
 //! Which form a collective takes: one decision from what all ranks know alike, by the measured [`table`].
 //!
 //! [`Terms::decide`] gives the branch that was taken, which maps to a form for those who carry the operation
-//! out, and to a sentence for those who ask ([`reasons`](super::reasons)).
-//!
-//! [`table`]: super::table
+//! out, and to a sentence for those who ask ([`reasons`]).
+
+mod chunks;
+mod form;
+mod reasons;
+mod table;
+mod trials;
 
 use crate::coll::operands::Lending;
-use crate::coll::sm::family::has_levels;
-use crate::coll::sm::table::{CROWD, LEVELS_FROM, Reducers, Row, SHORT_SLICES_RANKS, TREES_FROM, short_slices_bytes};
-use crate::coll::sm::{Form, HandOn};
+use crate::coll::sm::{HandOn, has_levels};
 use crate::copy::cico::LINE;
 use crate::explain::Circumstances;
 use crate::segment::layout::{INLINE_BYTES, cell_bytes, cells_in_ring, gap_bytes};
 use crate::settings::Single;
+pub(crate) use chunks::{Chunks, Cut, CutBecause, uncut_bytes, whole_elements};
+pub use form::Form;
 use reduce_kernels::{Collective, Folding};
+pub(crate) use table::{CROWD, LEAST_CHUNK_BYTES, MOST_SET_BYTES, Reducers};
+use table::{LEVELS_FROM, Row, SHORT_SLICES_RANKS, TREES_FROM, short_slices_bytes};
+pub(crate) use trials::{Kind, Stay, Times, Took, Trials, Turn, Way, times};
 
 /// What the form depends on beside the call: the same on all ranks of a communicator.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +49,7 @@ pub(crate) struct Terms {
     pub(crate) set_lent_from: Option<usize>,
     for_all_max_bytes: Option<usize>,
     forced: Option<Form>,
-    pub(super) reproducible: bool,
+    reproducible: bool,
     bcast: &'static Row,
     reduce: &'static Row,
     allreduce: &'static Row,

@@ -1,5 +1,6 @@
 //! The four searches of section 6.2: all configurations or those that rules leave, measured whole or by their tasks.
 
+mod family;
 mod validate;
 
 use std::collections::{HashMap, HashSet};
@@ -8,24 +9,16 @@ use std::fmt;
 use shm_core::Collective;
 
 use super::journal::Entry;
-use super::model::{Costs, Tasks, between, depth};
+use super::model::depth;
 use super::space::{Candidate, Case, Listing, Space};
 use crate::select::Inter;
+use family::Estimate;
 pub use validate::{Check, Validation, Whole, neighbours, validate};
 
-/// Tasks of a run beside those while it fills and empties, at least: so many show what is stable.
-const STABLE_TASKS: usize = 5;
-/// Bytes of such a run, at least: what is sent first only fills the buffers of the network, which the kernel lets grow
-/// to 4 MiB.
-const STABLE_BYTES: usize = 4 << 20;
 /// Everything is measured so often, with everything else between, and the best counts: so no disturbance decides.
 const TURNS: usize = 2;
 /// What makes no estimate within so many times the best one is measured once.
 const HOPELESS: f64 = 1.2;
-/// A single chunk is measured at lengths that are so many times each other.
-const SINGLE_RATIO: usize = 64;
-/// The same where rules are trusted.
-const SINGLE_RATIO_BY_RULES: usize = 256;
 /// What takes more than so many times the best of those that are listed is measured once.
 const CLOSE: f64 = 1.05;
 /// Estimates that are so many times the best one are not listed.
@@ -109,7 +102,7 @@ pub trait Bench {
 
 /// The best that was found for a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Found {
+pub struct Best {
     /// For what.
     pub case: Case,
     /// What is to be set.
@@ -126,7 +119,7 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
     /// By case.
-    pub found: Vec<Found>,
+    pub found: Vec<Best>,
     /// Seconds that were spent on measuring.
     pub spent_s: f64,
     /// Number of measurements.
@@ -195,23 +188,6 @@ struct Search<'a, B> {
     outcome: Outcome,
 }
 
-/// What is known of a family without measuring its members whole.
-struct Family {
-    settings: Inter,
-    /// By length: one chunk, or everything if there are no tasks.
-    single: Vec<(usize, f64)>,
-    /// By what these were measured.
-    by: Vec<Work>,
-    piped: Vec<Piped>,
-}
-
-/// The tasks of chunks of a length, and by what they were measured.
-struct Piped {
-    segment: usize,
-    work: Work,
-    tasks: Tasks,
-}
-
 impl<'a, B: Bench> Search<'a, B> {
     fn new(bench: &'a mut B, space: &'a Space, method: Method) -> Self {
         Self { bench, space, method, known: HashMap::new(), outcome: Outcome::default() }
@@ -274,12 +250,12 @@ impl<'a, B: Bench> Search<'a, B> {
     /// Exhaustive search, or what the rules leave of it.
     fn by_whole(&mut self, collective: Collective) -> Result<(), B::Error> {
         for case in self.cases(collective) {
-            let mut best: Option<Found> = None;
+            let mut best: Option<Best> = None;
             for candidate in self.space.candidates(case, self.method.has_rules()) {
                 let settings = candidate.settings(case);
                 let us = self.whole(case, settings)?;
                 if best.is_none_or(|best| us < best.us) {
-                    best = Some(Found { case, settings, us, estimated: false, estimate: None });
+                    best = Some(Best { case, settings, us, estimated: false, estimate: None });
                 }
             }
             self.outcome.found.extend(best);
@@ -305,22 +281,6 @@ impl<'a, B: Bench> Search<'a, B> {
         Ok(hopeful)
     }
 
-    fn families(&mut self, collective: Collective) -> Result<Vec<Family>, B::Error> {
-        let families = self.space.families(collective, self.method.has_rules());
-        families.into_iter().map(|family| self.family(collective, family)).collect()
-    }
-
-    /// What is estimated of all candidates for a case, the best first.
-    fn estimates<'f>(&self, case: Case, families: &'f [Family]) -> Vec<Estimate<'f>> {
-        let of_family = |family: &'f Family| {
-            let candidates = self.space.of_family(case, family.settings, self.method.has_rules());
-            candidates.into_iter().filter_map(move |candidate| family.estimate(case, candidate))
-        };
-        let mut estimates: Vec<Estimate<'f>> = families.iter().flat_map(of_family).collect();
-        estimates.sort_by(|one, other| one.us.total_cmp(&other.us));
-        estimates
-    }
-
     fn by_tasks(&mut self, collective: Collective) -> Result<(), B::Error> {
         let families = self.families(collective)?;
         for case in self.cases(collective) {
@@ -332,9 +292,9 @@ impl<'a, B: Bench> Search<'a, B> {
             }
             let found = estimates.into_iter().map(|Estimate { us, candidate, .. }| {
                 let settings = candidate.settings(case);
-                Found { case, settings, us, estimated: true, estimate: Some(us) }
+                Best { case, settings, us, estimated: true, estimate: Some(us) }
             });
-            let mut found: Vec<Found> = found.collect();
+            let mut found: Vec<Best> = found.collect();
             if found.len() > 1 {
                 self.measure_whole(&mut found)?;
             }
@@ -363,7 +323,7 @@ impl<'a, B: Bench> Search<'a, B> {
 
     /// Puts what is measured in place of what was estimated: the median of turns, since the best one, of a way that is
     /// now quick and now slow, would say too little. What has turned out slower has no further turn.
-    fn measure_whole(&mut self, shortlist: &mut [Found]) -> Result<(), B::Error> {
+    fn measure_whole(&mut self, shortlist: &mut [Best]) -> Result<(), B::Error> {
         let mut measured: Vec<Vec<f64>> = vec![Vec::new(); shortlist.len()];
         for turn in TURNS..TURNS + self.listing().turns {
             let best = shortlist.iter().map(|found| found.us).fold(f64::INFINITY, f64::min);
@@ -377,115 +337,6 @@ impl<'a, B: Bench> Search<'a, B> {
         }
         Ok(())
     }
-
-    /// Measures what the family's members are made of, as far as any case needs it.
-    fn family(&mut self, collective: Collective, family: Inter) -> Result<Family, B::Error> {
-        let by_rules = self.method.has_rules();
-        let members: Vec<(Case, Candidate)> = self
-            .cases(collective)
-            .into_iter()
-            .flat_map(|case| {
-                let candidates = self.space.of_family(case, family, by_rules);
-                candidates.into_iter().map(move |candidate| (case, candidate))
-            })
-            .collect();
-        let mut known = Family { settings: family, single: Vec::new(), by: Vec::new(), piped: Vec::new() };
-        let single: Vec<Case> =
-            members.iter().filter(|(_, candidate)| candidate.segment.is_none()).map(|(case, _)| *case).collect();
-        for case in self.thinned(&single) {
-            let settings = Candidate { family, segment: None }.settings(case);
-            let us = self.whole(case, settings)?;
-            known.single.push((case.bytes, us));
-            known.by.push(self.whole_work(case, settings));
-        }
-        for &segment in &self.space.segments {
-            let longest = members.iter().filter(|(_, candidate)| candidate.segment == Some(segment));
-            if let Some(bytes) = longest.map(|(case, _)| case.bytes).max() {
-                let mut piped = self.tasks(collective, family, segment, bytes)?;
-                if let Some(us) = between(&known.single, segment) {
-                    piped.tasks.single = vec![us];
-                }
-                known.piped.push(piped);
-            }
-        }
-        Ok(known)
-    }
-
-    /// Lengths at which a single chunk is measured, the others being between.
-    fn thinned(&self, cases: &[Case]) -> Vec<Case> {
-        let ratio = if self.method.has_rules() { SINGLE_RATIO_BY_RULES } else { SINGLE_RATIO };
-        let mut thinned: Vec<Case> = Vec::new();
-        for &case in cases {
-            if thinned.last().is_none_or(|last| case.bytes >= last.bytes.saturating_mul(ratio)) {
-                thinned.push(case);
-            }
-        }
-        // The longest one bounds what lies between, in place of one that is nearer to it than others are to each other.
-        if let Some(longest) = cases.last().filter(|longest| thinned.last() != Some(longest)) {
-            if thinned.len() > 1 {
-                thinned.pop();
-            }
-            thinned.push(*longest);
-        }
-        thinned
-    }
-
-    /// Measures the tasks of chunks of `segment` bytes (algorithms 9 and 10): all of them in one run, up to where the
-    /// longest vector ends.
-    fn tasks(
-        &mut self,
-        collective: Collective,
-        family: Inter,
-        segment: usize,
-        longest: usize,
-    ) -> Result<Piped, B::Error> {
-        let depth = depth(collective, family.splits);
-        let stable = (depth + STABLE_TASKS).max(STABLE_BYTES.div_ceil(segment));
-        let chunks = stable.min(longest.div_ceil(segment)).max(1);
-        let bytes = chunks * segment;
-        let settings = Candidate { family, segment: Some(segment) }.settings(Case { collective, bytes });
-        let by = self.method.name();
-        let work = Work { by, turn: 0, collective, bytes, chunks: Some(chunks), settings };
-        let entry = self.measure(&work)?;
-        let all = |tasks: &Vec<f64>| tasks.iter().sum();
-        if chunks < 2 * depth {
-            // Too few to tell tasks apart: the whole counts, and longer ones do not come.
-            #[allow(clippy::cast_precision_loss)] // at most 5
-            let each = entry.us.iter().map(all).fold(0.0, f64::max) / chunks as f64;
-            let costs = Costs { head: Vec::new(), stable: each, tail: Vec::new() };
-            return Ok(Piped { segment, work, tasks: Tasks { single: vec![each], piped: vec![costs] } });
-        }
-        let piped: Vec<Costs> = entry.us.iter().map(|tasks| Costs::of_tasks(tasks, depth)).collect();
-        let single = piped.iter().map(|costs| costs.total(1.0)).collect();
-        Ok(Piped { segment, work, tasks: Tasks { single, piped } })
-    }
-}
-
-impl Family {
-    /// What `candidate`, one of its members, takes for a case.
-    fn estimate(&self, case: Case, candidate: Candidate) -> Option<Estimate<'_>> {
-        let Some(segment) = candidate.segment else {
-            // The ends of the line that it lies on.
-            let after = self.single.partition_point(|(bytes, _)| *bytes < case.bytes);
-            let by = self.by.get(after.saturating_sub(1)..self.by.len().min(after + 1))?;
-            return Some(Estimate { us: between(&self.single, case.bytes)?, candidate, by });
-        };
-        let Piped { work, tasks, .. } = self.piped.iter().find(|piped| piped.segment == segment)?;
-        #[allow(clippy::cast_precision_loss)] // lengths of vectors
-        Some(Estimate {
-            us: tasks.estimate(case.bytes as f64 / segment as f64),
-            candidate,
-            by: std::slice::from_ref(work),
-        })
-    }
-}
-
-/// Microseconds that a candidate is estimated to take.
-struct Estimate<'f> {
-    us: f64,
-    candidate: Candidate,
-    /// By what measurements.
-    by: &'f [Work],
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@
 
 use std::ops::{Range, RangeInclusive};
 
+use crate::coll::apart::is_users;
+use crate::coll::choice::{Kind, Times, Took, times};
+use crate::coll::choice::{uncut_bytes, whole_elements};
+use crate::coll::fold::fold;
 use crate::coll::operands::Operands;
-use crate::coll::sm::apart::is_users;
-use crate::coll::sm::chunks::{uncut_bytes, whole_elements};
-use crate::coll::sm::fold::fold;
-use crate::coll::sm::spread::{self, Spread};
-use crate::coll::sm::trials::{Kind, Times, Took, times};
-use crate::coll::sm::{MAPPED_STEP_BYTES, PIECE_BYTES};
+use crate::coll::solo::spread::{self, Spread};
+use crate::coll::{MAPPED_STEP_BYTES, PIECE_BYTES};
 use crate::coll::{Poll, Progress, wait_for};
 use crate::copy::Access;
 use crate::copy::cico::{LINE, copy};

@@ -1,8 +1,8 @@
 //! Why a form was chosen, in words, and which settings would change it.
 
-use crate::coll::sm::choice::Decision;
-use crate::coll::sm::table::{CROWD, short_slices_bytes};
-use crate::coll::sm::{Form, Terms};
+use crate::coll::choice::Decision;
+use crate::coll::choice::table::{CROWD, short_slices_bytes};
+use crate::coll::choice::{Form, Terms};
 use crate::segment::layout::INLINE_BYTES;
 use reduce_kernels::Collective;
 
