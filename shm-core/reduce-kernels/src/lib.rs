@@ -48,6 +48,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod call;
+mod collective;
 mod convert;
 mod datatype;
 mod element;
@@ -62,7 +63,8 @@ mod strangers;
 mod unfinished;
 mod user;
 
-pub use call::{Call, CallError, Collective, Folding, Purpose};
+pub use call::{Call, CallError};
+pub use collective::{Collective, Folding, Purpose};
 pub use datatype::{Datatype, RecordBytes};
 pub use element::{Byte, Complex, DoubleInt, Element, FloatInt, LongInt, Pair, ShortInt, TwoInt};
 pub use half::{bf16, f16};

@@ -17,7 +17,8 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::call::{Call, Collective, Parts, Whole};
+use crate::Collective;
+use crate::call::{Call, Parts, Whole};
 use crate::{Datatype, Op, Operator, Signature, say};
 
 /// What keeps the memory of a call's pieces: as long as somebody has a share of it, it is there.

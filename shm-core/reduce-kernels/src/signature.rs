@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::call::{Collective, Parts, Purpose};
+use crate::call::Parts;
+use crate::{Collective, Purpose};
 use crate::{Datatype, Op, Operator};
 
 /// What every rank must agree on, as two words for shared memory.

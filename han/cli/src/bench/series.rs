@@ -277,11 +277,7 @@ impl<'a> Size<'a> {
 
     /// Whether this rank received in `slot` what the model says.
     fn is_right(&self, slot: usize, seed: usize) -> bool {
-        let receives = match self.plan.collective {
-            Collective::Barrier => false,
-            Collective::Reduce => self.communicator.rank() == self.plan.root,
-            Collective::Bcast | Collective::Allreduce => true,
-        };
+        let receives = self.plan.collective.gives_result(self.communicator.rank(), self.plan.root);
         !receives || self.vectors.are_right(slot, seed)
     }
 
