@@ -2,6 +2,7 @@
 //! nothing of it lies in the region itself, so a peer's wild store cannot break it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// What is free in `0..bytes`.
 #[derive(Debug)]
@@ -29,6 +30,14 @@ impl Ranges {
     /// True if all is free.
     pub(super) fn is_free(&self) -> bool {
         self.free.get(&0) == Some(&self.bytes)
+    }
+
+    /// What is free of `within`.
+    pub(super) fn free_within(&self, within: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let before = self.free.range(..within.start).next_back();
+        let parts = before.into_iter().chain(self.free.range(within.clone()));
+        let cut = |(&start, &length): (&usize, &usize)| start.max(within.start)..(start + length).min(within.end);
+        parts.map(cut).filter(|part| !part.is_empty())
     }
 
     /// Takes the first range that has room for `bytes` at a multiple of `align`.

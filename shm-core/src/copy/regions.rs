@@ -3,9 +3,10 @@
 //! A region is a memfd that stays open as long as it lives. Regions of the heap are made when they are
 //! needed, at least as large as all before them together, so that there are few (each takes a descriptor);
 //! what would fill half of one has a region of its own. Pages are taken by who touches them first, and
-//! go back to the system with their region, or at once where a large block is freed beside others. A region in which nothing is
-//! left is kept for the next blocks, unless there are too many of them: making one takes longer than a collective on it.
+//! go back to the system with their region, or where a large block is freed beside others. Regions in which nothing is left and
+//! the pages of such blocks are kept for the next ones up to a length: to get them anew takes longer than a collective on them.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
@@ -18,9 +19,9 @@ use super::ranges::Ranges;
 
 /// The first region of the heap.
 const FIRST_BYTES: usize = 2 << 20;
-/// Bytes that the regions in which nothing is left may have together.
+/// Bytes that regions in which nothing is left, and large blocks freed beside others, may have together.
 pub(super) const KEPT_BYTES: usize = 32 << 20;
-/// Freed blocks of this size give their pages back before their region is empty.
+/// Freed blocks of this size may give their pages back before their region is empty.
 const DISCARDED_BYTES: usize = 2 << 20;
 /// Blocks begin at multiples of this at least: two lines, as the processor fetches them.
 pub(super) const ALIGN: usize = 128;
@@ -87,6 +88,8 @@ pub(super) struct Regions {
     numbers: u64,
     /// Bytes in blocks that are in use.
     live_bytes: usize,
+    /// Region and bytes of large blocks that were freed beside others and may have pages, the oldest first.
+    freed: VecDeque<(u64, Range<usize>)>,
 }
 
 /// A block of the heap.
@@ -179,13 +182,16 @@ impl Regions {
         self.live_bytes -= bytes;
         let offset = pointer.addr() - region.extent.start;
         heap.ranges.give(offset, bytes);
-        if bytes >= DISCARDED_BYTES && !heap.ranges.is_free() {
-            // Where the system cannot, the pages stay until the region is empty.
-            let _ = heap.map.discard(offset, bytes);
+        let (block, is_free) = (offset..offset + bytes, heap.ranges.is_free());
+        let is_gone = |other: &Range<usize>| is_free || block.start <= other.start && other.end <= block.end;
+        self.freed.retain(|(of, other)| *of != number || !is_gone(other));
+        if bytes >= DISCARDED_BYTES && !is_free {
+            self.freed.push_back((number, block));
         }
     }
 
-    /// Takes out regions in which nothing is left, until the others of them have `most` bytes together at most.
+    /// Takes out regions in which nothing is left, until the others of them have `most` bytes together at most. What they leave
+    /// of that freed blocks beside others may keep.
     pub(super) fn surplus(&mut self, most: usize) -> Vec<Region> {
         let mut surplus = Vec::new();
         loop {
@@ -193,8 +199,27 @@ impl Regions {
             let bytes: usize = free().map(|(_, region)| region.extent.bytes).sum();
             // First what is too large alone, then the oldest.
             let next = free().min_by_key(|(_, region)| (region.extent.bytes <= most, region.extent.number));
-            let Some((index, _)) = next.filter(|_| bytes > most) else { return surplus };
+            let Some((index, _)) = next.filter(|_| bytes > most) else {
+                self.discard_freed(most - bytes.min(most));
+                return surplus;
+            };
             surplus.push(self.regions.remove(index));
+        }
+    }
+
+    /// Gives back pages of blocks that were freed beside others, until the rest of these have `most` bytes at most.
+    fn discard_freed(&mut self, most: usize) {
+        let mut bytes: usize = self.freed.iter().map(|(_, block)| block.len()).sum();
+        while bytes > most
+            && let Some((number, block)) = self.freed.pop_front()
+        {
+            bytes -= block.len();
+            let region = self.regions.iter().find(|region| region.extent.number == number);
+            let Some(heap) = region.and_then(|region| region.heap.as_ref()) else { continue };
+            for range in heap.ranges.free_within(&block) {
+                // Where the system cannot, the pages stay until the region is empty.
+                let _ = heap.map.discard(range.start, range.len());
+            }
         }
     }
 
@@ -258,7 +283,7 @@ impl Regions {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, unsafe_code)]
 mod tests {
     use super::*;
 
@@ -325,6 +350,27 @@ mod tests {
         assert!(!turn(100, 28), "in the smallest");
         assert!(turn(20 << 20, 20), "the others are older");
         assert!(!turn(20 << 20, 20));
+    }
+
+    #[test]
+    fn large_blocks_that_are_freed_beside_others_keep_their_pages_up_to_a_length() {
+        const BYTES: usize = 4 << 20;
+        let mut regions = Regions::default();
+        let live = [(); 3].map(|()| regions.take(BYTES).unwrap().unwrap());
+        let mut turn = |most| {
+            let block = regions.take(BYTES).unwrap().unwrap();
+            assert_eq!(block.region, live[2].region);
+            // SAFETY: a block of so many bytes that nobody else knows of.
+            unsafe { block.pointer.write_bytes(1, BYTES) };
+            regions.give(block.pointer, BYTES, block.region);
+            regions.surplus(most);
+            let region = regions.regions.iter().find(|region| region.extent.number == block.region).unwrap();
+            let file = std::fs::metadata(format!("/proc/self/fd/{}", region.extent.fd)).unwrap();
+            std::os::unix::fs::MetadataExt::blocks(&file) * 512
+        };
+        for (most, kept) in [(KEPT_BYTES, BYTES), (BYTES, BYTES), (BYTES - 1, 0), (0, 0)] {
+            assert_eq!(turn(most), kept as u64, "of {most}");
+        }
     }
 
     #[test]
