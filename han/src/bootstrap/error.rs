@@ -38,6 +38,12 @@ pub enum Error {
          program of this rank before (Hydra serves one)"
     )]
     Closed,
+    /// The program has closed the connection to the launcher.
+    #[error(
+        "the program has closed han's connection to the launcher: close descriptors of your own alone, or all before han \
+         begins"
+    )]
+    Gone,
     /// Talking to the launcher failed.
     #[error("cannot {action}: {source}")]
     Io {

@@ -1,35 +1,38 @@
 //! Files that the engine holds open, in a program that may close any descriptor: all from 3 on for instance, or one twice.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, AsRawFd};
 
+use nix::sys::stat::{FileStat, fstat};
 use nix::unistd::close;
 
 use crate::error::{Error, Result};
 
-/// An open file, and which one it is: its number may be another file's by now, the program's own. It is closed when this is
+/// An open file or connection, and which one it is: its number may be another file's by now, the program's own. It is closed when this is
 /// dropped, unless the program has done so.
 #[derive(Debug)]
-pub(super) struct Held {
-    file: ManuallyDrop<File>,
+pub struct Held<T: AsFd + AsRawFd = File> {
+    file: ManuallyDrop<T>,
     /// Device and inode.
     identity: (u64, u64),
 }
 
-impl Held {
+impl<T: AsFd + AsRawFd> Held<T> {
+    /// Holds `file`.
+    ///
     /// # Errors
     /// The system does not tell which file it is.
-    pub(super) fn new(file: File) -> Result<Self> {
-        let identity = identity(&file.metadata().map_err(|error| Error::io("fstat", &error))?);
+    pub fn new(file: T) -> Result<Self> {
+        let identity = identity(&fstat(&file).map_err(|errno| Error::system("fstat", errno))?);
         Ok(Self { file: ManuallyDrop::new(file), identity })
     }
 
     /// Whether the descriptor is still the file's.
-    pub(super) fn is_open(&self) -> bool {
-        self.file.metadata().is_ok_and(|seen| identity(&seen) == self.identity)
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        fstat(&*self.file).is_ok_and(|seen| identity(&seen) == self.identity)
     }
 
     pub(super) fn inode(&self) -> u64 {
@@ -37,15 +40,15 @@ impl Held {
     }
 }
 
-impl Deref for Held {
-    type Target = File;
+impl<T: AsFd + AsRawFd> Deref for Held<T> {
+    type Target = T;
 
-    fn deref(&self) -> &File {
+    fn deref(&self) -> &T {
         &self.file
     }
 }
 
-impl Drop for Held {
+impl<T: AsFd + AsRawFd> Drop for Held<T> {
     fn drop(&mut self) {
         if self.is_open() {
             let _ = close(self.file.as_raw_fd());
@@ -53,8 +56,8 @@ impl Drop for Held {
     }
 }
 
-fn identity(seen: &Metadata) -> (u64, u64) {
-    (seen.dev(), seen.ino())
+fn identity(seen: &FileStat) -> (u64, u64) {
+    (seen.st_dev, seen.st_ino)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ pub mod clock;
 pub mod doze;
 pub mod fork;
 pub mod futex;
-mod held;
+pub mod held;
 pub mod hwloc;
 pub mod limits;
 pub mod map;

@@ -111,6 +111,15 @@ fn a_trace_that_cannot_be_written_is_an_error_of_a_han_that_has_ended() {
     assert_eq!(succeed(&mut command).trim(), "passed, its memory was shared before");
 }
 
+/// What has the numbers of han's descriptors by now is the program's.
+#[test]
+fn files_of_a_program_that_has_closed_all_descriptors_are_left_alone() {
+    let program = compile_shared("cc", "tests/c/descriptors.c", "descriptors", &FLAGS);
+    let output = run(&mut han_run_on(1, 2, &program, &[]));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.matches("passed").count(), 2, "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Runs `failures MODE` on 3 ranks; all of them but `absent` must have seen it.
 fn fails(mode: &str, absent: usize, message: &str) -> Option<i32> {
     fails_on(1, 3, mode, absent, message)

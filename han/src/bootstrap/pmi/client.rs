@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use shm_core::exchange::{Exchange, ExchangeError};
+use shm_core::sys::held::Held;
 use shm_core::sys::process;
 
 use super::{mapping, value, wire};
@@ -32,7 +33,7 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 pub struct Client {
     /// Any stream socket: std sends on this type without raising `SIGPIPE`, which would end a program
     /// that is not Rust.
-    link: UnixStream,
+    link: Held<UnixStream>,
     /// The descriptor that the launcher left open.
     inherited: Option<RawFd>,
     lines: LineBuffer,
@@ -60,7 +61,7 @@ impl Client {
             )));
         }
         let link = process::duplicate_inherited(fd).map_err(|e| not_inherited(fd, &e))?;
-        Self::handshake(Self { inherited: Some(fd), ..Self::unconnected(link) }, rank, size)
+        Self::handshake(Self { inherited: Some(fd), ..Self::unconnected(link)? }, rank, size)
     }
 
     /// Connects to a launcher that listens at `address` (`host:port`) and knows this process as `id`.
@@ -70,7 +71,7 @@ impl Client {
     pub fn over_tcp(address: &str, id: usize) -> Result<Self> {
         let link = TcpStream::connect(address).map_err(Error::io(format!("connect to PMI_PORT={address}")))?;
         link.set_nodelay(true).map_err(Error::io("set TCP_NODELAY on the PMI connection"))?;
-        let mut client = Self::unconnected(link.into());
+        let mut client = Self::unconnected(link.into())?;
         client.call("initack", &[("pmiid", &id)], "initack")?;
         let size = client.announced("size")?;
         let rank = client.announced("rank")?;
@@ -91,9 +92,10 @@ impl Client {
         Self { nodes: None, ..self }
     }
 
-    fn unconnected(link: OwnedFd) -> Self {
-        Self {
-            link: UnixStream::from(link),
+    fn unconnected(link: OwnedFd) -> Result<Self> {
+        let link = Held::new(UnixStream::from(link)).map_err(|error| Error::Protocol(error.to_string()))?;
+        Ok(Self {
+            link,
             inherited: None,
             lines: LineBuffer::new(MAX_ANSWER_BYTES),
             rank: 0,
@@ -104,7 +106,7 @@ impl Client {
             nodes: None,
             generation: 0,
             patience: Patience { speak_s: 0.0, limit_s: 0.0 },
-        }
+        })
     }
 
     fn handshake(mut self, rank: usize, size: usize) -> Result<Self> {
@@ -243,7 +245,10 @@ impl Client {
     }
 
     fn send(&mut self, line: &str) -> Result<()> {
-        match self.link.write_all(line.as_bytes()) {
+        if !self.link.is_open() {
+            return Err(Error::Gone);
+        }
+        match (&*self.link).write_all(line.as_bytes()) {
             Err(e) if is_closed(&e) => Err(Error::Closed),
             other => other.map_err(Error::io("write to the launcher")),
         }
@@ -256,7 +261,7 @@ impl Client {
             if let Some(line) = self.lines.next_line()? {
                 return Ok(line);
             }
-            match self.link.read(&mut chunk) {
+            match (&*self.link).read(&mut chunk) {
                 Ok(0) => return Err(Error::Closed),
                 Ok(bytes) => self.lines.push(&chunk[..bytes]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
