@@ -70,6 +70,10 @@ impl Unheard {
         let returns = process.abi.errors_return();
         Self([process.abi.comm_world, process.abi.comm_self].map(|comm| {
             let handler = LastHandler::get(comm)?;
+            if comm == process.abi.comm_self && process.abi.may_be_none(handler.0) {
+                // To give it back would make it one, before which the world's no longer counts.
+                return None;
+            }
             // SAFETY: the communicator is always there, and the handler is predefined.
             unsafe { (real().comm_set_errhandler)(comm, returns) };
             Some((comm, handler))

@@ -75,6 +75,7 @@ pub(crate) struct Abi {
     pub(crate) comm_null: Word,
     pub(crate) byte: Word,
     errors_return: Word,
+    errors_are_fatal: Word,
     pub(crate) datatype_null: Word,
     pub(crate) request_null: Word,
     pub(crate) op_null: Word,
@@ -208,6 +209,11 @@ impl Abi {
             unsafe { ask(FILE_NULL, &raw mut handler) };
         }
         handler
+    }
+
+    /// Whether a communicator that answers with this handler may have none of its own: MPICH then asks that of the world.
+    pub(crate) fn may_be_none(&self, handler: Word) -> bool {
+        self.flavour != Flavour::OpenMpi && handler == self.errors_are_fatal
     }
 
     /// Whether a handler is `MPI_ERRORS_RETURN`.

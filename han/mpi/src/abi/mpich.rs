@@ -14,6 +14,7 @@ pub(super) fn abi() -> Abi {
         request_null: 0x2c00_0000,
         op_null: 0x1800_0000,
         errors_return: 0x5400_0001,
+        errors_are_fatal: 0x5400_0000,
         byte: 0x4c00_010d,
         in_place: usize::MAX,
         thread_multiple: 3,

@@ -20,6 +20,7 @@ pub(super) fn abi() -> Abi {
         request_null: named(c"ompi_request_null"),
         op_null: named(c"ompi_mpi_op_null"),
         errors_return: named(c"ompi_mpi_errors_return"),
+        errors_are_fatal: named(c"ompi_mpi_errors_are_fatal"),
         byte: named(c"ompi_mpi_byte"),
         in_place: 1,
         thread_multiple: 3,

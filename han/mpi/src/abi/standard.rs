@@ -14,6 +14,7 @@ pub(super) fn abi() -> Abi {
         request_null: 0x180,
         op_null: 0x20,
         errors_return: 0x142,
+        errors_are_fatal: 0x141,
         byte: 0x247,
         in_place: 1,
         thread_multiple: 4096,
