@@ -28,7 +28,9 @@
 ! - Logical arguments and the results of == and /= are of kind c_bool: `.true._c_bool`.
 ! - A buffer is any contiguous variable of a type that has a datatype, scalar or array. The buffers
 !   of non-blocking and persistent operations must have the ASYNCHRONOUS (or TARGET) attribute in the
-!   calling program until the operation is complete, and must not be array sections with strides.
+!   calling program until the operation is complete, and must not be array sections with strides; a
+!   pointer, as to memory of han_malloc, must be CONTIGUOUS besides (without it compilers say that
+!   there is no specific subroutine).
 ! - HAN_IN_PLACE as `sendbuf` takes the input from `recvbuf`.
 !
 !   Fortran type                          datatype

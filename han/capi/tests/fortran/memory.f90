@@ -9,6 +9,7 @@ program memory
 
   call start()
   call allocated()
+  call allocated_and_begun()
   call registered()
   call end_well()
 
@@ -32,6 +33,24 @@ contains
     call sums(mine, total)
     call han_free(place)
   end subroutine allocated
+
+  subroutine allocated_and_begun()
+    type(c_ptr) :: place
+    type(han_request_t) :: request
+    double precision, pointer, contiguous, asynchronous :: mine(:)
+    integer :: turn
+    call han_malloc(8_c_int64_t * n, place)
+    call c_f_pointer(place, mine, [n])
+    call han_allreduce_init(HAN_IN_PLACE, mine, n, HAN_DOUBLE, HAN_SUM, world, request)
+    do turn = 1, 3
+      mine = dble(turn * (rank + 1))
+      call han_start(request)
+      call han_wait(request)
+      call check(all(mine == dble(turn * (ranks * (ranks + 1) / 2))), 'persistent sum')
+    end do
+    call han_request_free(request)
+    call han_free(place)
+  end subroutine allocated_and_begun
 
   subroutine registered()
     double precision, allocatable, target :: mine(:), total(:)
