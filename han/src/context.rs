@@ -206,7 +206,7 @@ impl Context {
     pub fn progress(&self) -> Result<()> {
         self.inner.check_process()?;
         self.inner.keep_network()?;
-        self.inner.progress()
+        self.inner.progress().map(drop)
     }
 
     /// Does `work` while the other ranks of this node can read and write `slice` directly when it is used in
@@ -308,13 +308,13 @@ impl Inner {
         self.trace.get()
     }
 
-    /// Lets operations on all communicators that are not in use go on.
-    pub(crate) fn progress(&self) -> Result<()> {
+    /// Lets operations on all communicators that are not in use go on; true if there are still such.
+    pub(crate) fn progress(&self) -> Result<bool> {
         if let Some(trace) = self.trace() {
             trace.idle();
         }
         if self.busy.borrow().is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let mut busy = self.busy.take();
         let outcome = busy.iter().try_for_each(|shared| {
@@ -324,21 +324,29 @@ impl Inner {
             }
             Ok(())
         });
-        busy.retain(|shared| shared.carrier.try_borrow().map_or(true, |carrier| carrier.is_busy()));
+        let mut elsewhere = false;
+        busy.retain(|shared| match shared.carrier.try_borrow() {
+            Ok(carrier) => {
+                elsewhere |= carrier.is_busy();
+                carrier.is_busy()
+            }
+            Err(_) => true,
+        });
         // An operator may have begun something meanwhile.
         self.busy.borrow_mut().append(&mut busy);
-        outcome
+        outcome.map(|()| elsewhere)
     }
 
-    /// What a rank does now and then while it waits for messages: goes on elsewhere, and looks after its node.
-    pub(crate) fn idle(&self) -> Result<()> {
+    /// What a rank does now and then while it waits for messages: goes on elsewhere, and looks after its node. True if
+    /// something is under way elsewhere.
+    pub(crate) fn idle(&self) -> Result<bool> {
         self.do_meanwhile();
-        self.progress()?;
-        self.look_after_node()
+        let elsewhere = self.progress()?;
+        self.look_after_node().map(|()| elsewhere)
     }
 
     /// The same while it waits for ranks of its node, which look after each other.
-    pub(crate) fn idle_on_node(&self) -> shm_core::Result<()> {
+    pub(crate) fn idle_on_node(&self) -> shm_core::Result<bool> {
         self.do_meanwhile();
         let outcome = self.keep_network().and_then(|()| self.progress());
         outcome.map_err(|error| match error {

@@ -110,14 +110,14 @@ impl LocalComm {
         self.job().circumstances(self.world()).explain(question)
     }
 
-    /// Carries out `call` and waits for it. While waiting long, `idle` is called now and then to let
-    /// operations on other communicators go on.
+    /// Carries out `call` and waits for it. While waiting long, `idle` is called now and then to let operations on other
+    /// communicators go on; it says whether there are such, whose news then end a sleep, too.
     ///
     /// # Errors
     /// Wrong arguments, in which case nothing was begun; or the job has ended: a death, a mismatch,
     /// an abort, a timeout.
     #[inline]
-    pub fn run<'a>(&mut self, call: impl Borrow<Call<'a>>, idle: impl FnMut() -> Result<()>) -> Result<()> {
+    pub fn run<'a>(&mut self, call: impl Borrow<Call<'a>>, idle: impl FnMut() -> Result<bool>) -> Result<()> {
         let call = call.borrow();
         call.check(self.ring.rank(), self.ring.size())?;
         self.ring.job().check()?;
@@ -265,7 +265,7 @@ impl LocalComm {
     ///
     /// # Errors
     /// The job has ended.
-    pub fn wait(&mut self, ticket: Ticket, mut idle: impl FnMut() -> Result<()>) -> Result<()> {
+    pub fn wait(&mut self, ticket: Ticket, mut idle: impl FnMut() -> Result<bool>) -> Result<()> {
         while ticket.0 > self.completed {
             self.progress()?;
             if ticket.0 <= self.completed {
@@ -282,7 +282,7 @@ impl LocalComm {
     ///
     /// # Errors
     /// The job has ended.
-    pub fn wait_all(&mut self, idle: impl FnMut() -> Result<()>) -> Result<()> {
+    pub fn wait_all(&mut self, idle: impl FnMut() -> Result<bool>) -> Result<()> {
         self.wait(Ticket(self.started), idle)
     }
 

@@ -27,15 +27,25 @@ impl<'a> Rest<'a> {
     }
 
     /// Gives the core away once: yields, or later sleeps until a rank of the node has news. Looks after the job and the
-    /// oldest operations meanwhile.
+    /// oldest operations meanwhile, and by `elsewhere`, if there is such, at what is under way on other communicators.
     ///
     /// # Errors
-    /// The job has ended.
-    pub fn give_way(&mut self, comms: &mut [&mut LocalComm]) -> Result<()> {
+    /// The job has ended; those of `elsewhere`.
+    pub fn give_way(
+        &mut self,
+        comms: &mut [&mut LocalComm],
+        elsewhere: Option<&mut dyn FnMut() -> Result<bool>>,
+    ) -> Result<()> {
+        if elsewhere.is_some() {
+            self.waiter.heed_all();
+        }
         let mut outcome: Result<bool> = Ok(false);
         let give_way = || self.job.give_way();
         let rested = self.waiter.rest(give_way, || {
             outcome = comms.iter_mut().try_fold(false, |moved, comm| Ok(comm.moves()? || moved));
+            if let (Some(elsewhere), Ok(false)) = (elsewhere, &outcome) {
+                outcome = elsewhere().map(|_| false);
+            }
             matches!(outcome, Ok(false)).then_some(Wakers::ALL)
         });
         if !outcome? && rested {

@@ -9,18 +9,18 @@ use crate::coll::{Progress, advance};
 use crate::error::Result;
 use crate::job::{Job, Reason};
 use crate::ring::Ring;
-use crate::sync::{Sources, Waiter, breathe};
+use crate::sync::{Sources, Waiter, Wakers, breathe};
 use crate::sys::clock;
 
 /// Polls right after an operation was begun, before any of the machinery of a longer wait.
 const EAGER_POLLS: u32 = 64;
 
-/// Carries `operation` out. While waiting long, `idle` is called now and then.
+/// Carries `operation` out. While waiting long, `idle` is called now and then, and says whether anything else is under way.
 #[inline]
 pub(crate) fn carry_out(
     ring: &mut Ring,
     mut operation: impl Progress,
-    idle: &mut dyn FnMut() -> Result<()>,
+    idle: &mut dyn FnMut() -> Result<bool>,
 ) -> Result<()> {
     // Where ranks share cores, one look tells whether to give the core away.
     let polls = if ring.own_cores() { EAGER_POLLS } else { 1 };
@@ -38,7 +38,7 @@ pub(crate) fn carry_out(
 pub(crate) fn wait_for(
     ring: &mut Ring,
     operation: &mut dyn Progress,
-    idle: &mut dyn FnMut() -> Result<()>,
+    idle: &mut dyn FnMut() -> Result<bool>,
 ) -> Result<()> {
     let job = Rc::clone(ring.job());
     let mut waiter = Waiter::new(job.patience(), job.bell(), Sources::of(ring.id()));
@@ -57,7 +57,10 @@ pub(crate) fn wait_for(
         if has_ended(job.check_in(|| ring.operation()), operation, ring)? {
             break;
         }
-        meanwhile(&job, ring, idle)?;
+        let elsewhere = meanwhile(&job, ring, idle)?;
+        if elsewhere {
+            waiter.heed_all();
+        }
         if ring.takes_work_left() {
             continue;
         }
@@ -65,7 +68,12 @@ pub(crate) fn wait_for(
         let give_way = || job.give_way();
         let rested = waiter.rest(give_way, || {
             outcome = advance(operation, ring).map(|poll| poll.is_ready());
-            (matches!(outcome, Ok(false)) && !ring.takes_work_left()).then(|| operation.wakers(ring))
+            if elsewhere && matches!(outcome, Ok(false)) {
+                // News of these that came before the sleep was announced rang no bell.
+                outcome = meanwhile(&job, ring, idle).map(|_| false);
+            }
+            let wakers = || if elsewhere { Wakers::ALL } else { operation.wakers(ring) };
+            (matches!(outcome, Ok(false)) && !ring.takes_work_left()).then(wakers)
         });
         if outcome? {
             break;
@@ -93,7 +101,7 @@ fn has_ended(looked: Result<()>, operation: &mut dyn Progress, ring: &mut Ring) 
 
 /// Does what the caller does while it waits. If that fails, or panics, the job ends: this rank's operation stays
 /// undone, and its vectors are the caller's again.
-fn meanwhile(job: &Job, ring: &Ring, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+fn meanwhile(job: &Job, ring: &Ring, idle: &mut dyn FnMut() -> Result<bool>) -> Result<bool> {
     let panics = LeavesInPanic(job);
     let outcome = idle();
     std::mem::forget(panics);

@@ -361,7 +361,7 @@ fn leaving(settings: &Settings, leave: impl Fn(&Job) -> shm_core::Result<()> + S
         });
         let (mut send, mut recv) = (vector(rank, count, 0), vec![0; count]);
         let job = Rc::clone(comm.job());
-        let end = || if rank == 2 && at_work.load(Ordering::Relaxed) { leave(&job) } else { Ok(()) };
+        let end = || if rank == 2 && at_work.load(Ordering::Relaxed) { leave(&job).map(|()| false) } else { Ok(false) };
         let call = Call::allreduce(&send, &mut recv, op.into()).unwrap();
         let outcome = catch_unwind(AssertUnwindSafe(|| comm.run(call, end)));
         send.fill(TAKEN_BACK);
@@ -449,7 +449,7 @@ fn what_was_complete_before_the_job_ended_is_no_error() {
                 looks.store(true, Ordering::Release);
                 until(&ended);
             }
-            Ok(())
+            Ok(false)
         });
         if rank == 1 {
             comm.job().abort("as the test wants it");

@@ -86,7 +86,7 @@ impl Nodes {
         let announced = context.noted(self.groups.announce(call.signature()))?;
         let prepared = self.prepare(call, context);
         if prepared.choice.form == NodesForm::Flat && !self.is_busy() {
-            let outcome = self.groups.flat.run(announced, call, &prepared.choice.inter, || context.idle());
+            let outcome = self.groups.flat.run(announced, call, &prepared.choice.inter, || context.idle().map(drop));
             return context.noted(outcome);
         }
         let mut lender = mem::take(&mut self.lender);

@@ -316,7 +316,7 @@ impl Nodes {
             if !for_network.is_due(moved) {
                 continue;
             }
-            context.idle().map_err(|error| self.fail(error, context))?;
+            let elsewhere = context.idle().map_err(|error| self.fail(error, context))?;
             link.look().map_err(|error| self.fail(error.into(), context))?;
             if moved {
                 continue;
@@ -326,7 +326,9 @@ impl Nodes {
             let rested = match (in_memory, in_network || self.groups.flat.is_busy()) {
                 (true, false) => {
                     let mut locals: Vec<&mut LocalComm> = self.groups.locals().collect();
-                    for_memory.give_way(&mut locals).map_err(Error::from)
+                    let mut elsewhere = elsewhere.then_some(|| context.idle_on_node());
+                    let elsewhere = elsewhere.as_mut().map(|look| look as &mut dyn FnMut() -> _);
+                    for_memory.give_way(&mut locals, elsewhere).map_err(Error::from)
                 }
                 (true, true) => link.rest_at_most(&mut for_network, NAP).map_err(Error::from),
                 (false, _) => link.rest(&mut for_network).map_err(Error::from),

@@ -24,7 +24,7 @@ impl Travels {
     /// Waits for its end.
     fn wait(self, groups: &mut Groups, context: &Inner) -> Result<()> {
         if let Some(fabric) = groups.between(self.stream) {
-            fabric.wait(self.ticket, || context.idle())?;
+            fabric.wait(self.ticket, || context.idle().map(drop))?;
         }
         trace_end(context.trace(), self.traced);
         Ok(())
@@ -33,7 +33,7 @@ impl Travels {
     /// Waits for its result; what is left of it, if it has still to send that on.
     fn wait_for_result(self, groups: &mut Groups, context: &Inner) -> Result<Option<Self>> {
         if let Some(fabric) = groups.between(self.stream) {
-            fabric.wait_for_result(self.ticket, || context.idle())?;
+            fabric.wait_for_result(self.ticket, || context.idle().map(drop))?;
             if !fabric.has_completed(self.ticket) {
                 return Ok(Some(self));
             }
@@ -90,7 +90,7 @@ pub(super) fn run(
                 under_way.push(Travels { task: number, stream: task.stream, ticket, traced: open });
                 continue;
             }
-            fabric.run(announced, &call, plan, || context.idle())?;
+            fabric.run(announced, &call, plan, || context.idle().map(drop))?;
         } else {
             return Err(misplaced());
         }

@@ -170,7 +170,7 @@ impl<'a> Operation<'a> {
 ///
 /// The small forms are driven as what they are, without the enumeration's size and branches.
 #[inline]
-pub(crate) fn run(ring: &mut Ring, call: &Call<'_>, idle: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+pub(crate) fn run(ring: &mut Ring, call: &Call<'_>, idle: &mut dyn FnMut() -> Result<bool>) -> Result<()> {
     let decision = choose(ring, call);
     if decision.form() != Form::Flat {
         #[allow(unsafe_code)] // a call that is lent is carried out as one of one's own

@@ -39,6 +39,9 @@ const SOURCES: usize = u16::BITS as usize;
 pub struct Sources(u16);
 
 impl Sources {
+    /// All communicators.
+    pub const ALL: Self = Self(u16::MAX);
+
     /// The communicator of this number, and those that have the same bit.
     #[must_use]
     pub fn of(communicator: u32) -> Self {

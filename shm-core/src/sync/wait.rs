@@ -101,6 +101,14 @@ impl<'a> Waiter<'a> {
         self.sleeper = None;
     }
 
+    /// News on any communicator are waited for from now on, since something is under way there.
+    pub fn heed_all(&mut self) {
+        if self.sources != Sources::ALL {
+            self.sources = Sources::ALL;
+            self.sleeper = None;
+        }
+    }
+
     /// Polls `ready` for the spinning part; true as soon as it holds. `apart`: whoever is waited for
     /// does not need this core.
     ///
@@ -200,6 +208,10 @@ mod tests {
         assert!(!rings(3));
         rest(&mut waiter);
         assert!(rings(3));
+        waiter.heed_all();
+        assert!(!rings(3));
+        rest(&mut waiter);
+        assert!((0..32).all(rings), "what is under way elsewhere counts as well");
         drop(waiter);
         assert!(!rings(3));
     }

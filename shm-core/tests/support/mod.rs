@@ -46,6 +46,6 @@ pub fn heap() -> Settings {
 }
 
 /// Nothing to do while waiting.
-pub fn idle() -> shm_core::Result<()> {
-    Ok(())
+pub fn idle() -> shm_core::Result<bool> {
+    Ok(false)
 }

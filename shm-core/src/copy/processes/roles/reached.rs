@@ -107,7 +107,7 @@ impl Rank {
             if own == 1 {
                 setrlimit(Resource::RLIMIT_NOFILE, 3, hard).unwrap();
             }
-            let idle = || Ok(());
+            let idle = || Ok(false);
             comm.run(Call::allreduce(&send, &mut recv, Operator::Sum.into()).unwrap(), idle).unwrap();
             comm.run(Call::allreduce_in_place(&mut send, Operator::Sum.into()), idle).unwrap();
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
