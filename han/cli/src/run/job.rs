@@ -111,20 +111,28 @@ impl Job {
         Some(rank)
     }
 
-    /// Fails the job unless it has failed before: survivors get `grace`, then `SIGTERM`, then `SIGKILL`. Where a user has asked
-    /// them to end, they keep the time that they were given.
+    /// Fails the job unless it has failed before: survivors get `grace`, but not beyond the job's limit, then `SIGTERM`, then
+    /// `SIGKILL`. Where a user has asked them to end, they keep the time that they were given, up to that limit.
     /// Tells whether this was the first failure.
     pub(super) fn fail(&mut self, code: u8, grace: Duration, now: Instant) -> bool {
         if self.code.is_some() {
             return false;
         }
         self.code = Some(code);
-        self.time_out_at = None;
-        if !self.is_ending {
-            self.terminate_at = Some(now + grace);
-            self.kill_by(now + grace + TERMINATE_GRACE);
+        let limit = self.time_out_at.take();
+        if let Some(limit) = limit {
+            self.kill_by(limit + TERMINATE_GRACE);
         }
+        self.terminate_by(limit.map_or(now + grace, |limit| limit.min(now + grace)));
         true
+    }
+
+    /// Asks survivors to end at `deadline`, unless a user has asked them.
+    fn terminate_by(&mut self, deadline: Instant) {
+        if !self.is_ending {
+            self.terminate_at = Some(deadline);
+            self.kill_by(deadline + TERMINATE_GRACE);
+        }
     }
 
     /// Takes note that a user has sent `SIGTERM` to all ranks, which have until `deadline`.
@@ -225,6 +233,22 @@ mod tests {
         assert_eq!(job.due(now), Some(Step::Terminate));
         assert_eq!(job.due(now + TERMINATE_GRACE), Some(Step::Kill));
         assert_eq!(job.exit_code(), 3);
+    }
+
+    #[test]
+    fn the_grace_after_a_failure_ends_with_the_limit_of_the_job() {
+        let now = Instant::now();
+        let limit = now + Duration::from_secs(2);
+        let mut job = job(2, Some(limit));
+        job.fail(3, Duration::from_secs(60), now);
+        assert_eq!((job.exit_code(), job.next_deadline()), (3, Some(limit)));
+        assert_eq!(job.due(limit), Some(Step::Terminate));
+        assert_eq!(job.due(limit), None);
+        assert_eq!(job.due(limit + TERMINATE_GRACE), Some(Step::Kill));
+        let mut job = self::job(2, Some(limit));
+        job.end_by(now + USER_TERMINATE_GRACE);
+        job.fail(143, SURVIVOR_GRACE, now);
+        assert_eq!(job.next_deadline(), Some(limit + TERMINATE_GRACE));
     }
 
     #[test]
