@@ -77,12 +77,23 @@ pub(super) struct Job {
     kill_at: Option<Instant>,
     /// A user has asked the ranks to end.
     is_ending: bool,
+    /// Some wait in vain for one that has left.
+    is_stranded: bool,
 }
 
 impl Job {
     pub(super) fn new(pids: Vec<Pid>, time_out_at: Option<Instant>) -> Self {
         let running = pids.iter().copied().map(Some).collect();
-        Self { running, pids, code: None, time_out_at, terminate_at: None, kill_at: None, is_ending: false }
+        Self {
+            running,
+            pids,
+            code: None,
+            time_out_at,
+            terminate_at: None,
+            kill_at: None,
+            is_ending: false,
+            is_stranded: false,
+        }
     }
 
     /// `rank 2 (pid 4711)`.
@@ -127,10 +138,22 @@ impl Job {
         true
     }
 
-    /// Asks survivors to end at `deadline`, unless a user has asked them.
+    /// Takes note that a rank has left which the others need: they get the same time, but only what becomes of them is a
+    /// failure: another code than 0, or that they had to be asked to end.
+    /// Tells whether this was the first bad news.
+    pub(super) fn strand(&mut self, grace: Duration, now: Instant) -> bool {
+        let is_news = !self.has_failed() && !self.is_stranded;
+        if is_news {
+            self.is_stranded = true;
+            self.terminate_by(now + grace);
+        }
+        is_news
+    }
+
+    /// Asks survivors to end at `deadline` at the latest, unless a user has asked them.
     fn terminate_by(&mut self, deadline: Instant) {
         if !self.is_ending {
-            self.terminate_at = Some(deadline);
+            self.terminate_at = Some(self.terminate_at.map_or(deadline, |known| known.min(deadline)));
             self.kill_by(deadline + TERMINATE_GRACE);
         }
     }
@@ -155,6 +178,7 @@ impl Job {
         let take = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         // Ranks are asked first, also if both are overdue.
         if take(&mut self.terminate_at) {
+            self.code.get_or_insert(1);
             Some(Step::Terminate)
         } else if take(&mut self.kill_at) {
             Some(Step::Kill)
@@ -249,6 +273,25 @@ mod tests {
         job.end_by(now + USER_TERMINATE_GRACE);
         job.fail(143, SURVIVOR_GRACE, now);
         assert_eq!(job.next_deadline(), Some(limit + TERMINATE_GRACE));
+    }
+
+    #[test]
+    fn those_whom_one_has_left_decide_the_code() {
+        let now = Instant::now();
+        let stranded = || {
+            let mut job = job(3, Some(now + 2 * SURVIVOR_GRACE));
+            assert!(job.strand(SURVIVOR_GRACE, now));
+            assert!(!job.strand(SURVIVOR_GRACE, now));
+            job
+        };
+        assert_eq!(stranded().exit_code(), 0);
+        let mut job = stranded();
+        assert!(job.fail(5, 9 * SURVIVOR_GRACE, now));
+        assert_eq!((job.exit_code(), job.next_deadline()), (5, Some(now + SURVIVOR_GRACE)));
+        let mut job = stranded();
+        assert_eq!(job.due(now + SURVIVOR_GRACE), Some(Step::Terminate));
+        assert!(!job.fail(143, SURVIVOR_GRACE, now));
+        assert_eq!(job.exit_code(), 1);
     }
 
     #[test]

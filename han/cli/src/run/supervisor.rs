@@ -117,7 +117,7 @@ struct Supervisor {
     links: Links,
     /// Ranks that closed their connection, and when they have had the time to end.
     hung_up: Vec<(usize, Instant)>,
-    /// Ranks that closed it outside of init and finalize, and live on.
+    /// Ranks that closed it and live on.
     unreachable: Vec<usize>,
     /// The first SIGINT or SIGTERM that came.
     asked_to_end: Option<Request>,
@@ -176,6 +176,13 @@ impl Supervisor {
 
     fn fail(&mut self, code: u8, grace: Duration, why: &str) {
         if self.job.fail(code, grace, Instant::now()) {
+            self.output.say(why);
+        }
+    }
+
+    /// The others need a rank that has left: only they can say whether that is a failure.
+    fn strand(&mut self, why: &str) {
+        if self.job.strand(self.survivor_grace, Instant::now()) {
             self.output.say(why);
         }
     }
@@ -273,7 +280,7 @@ impl Supervisor {
             self.fail(exit.code(), self.survivor_grace, &format!("{name} {}", exit.describe()));
         } else if unfinished {
             let why = format!("{name} exited with code 0 between PMI init and finalize; the others cannot go on");
-            self.fail(1, self.survivor_grace, &why);
+            self.strand(&why);
         }
         self.links.close(rank);
     }
@@ -282,11 +289,9 @@ impl Supervisor {
         let overdue: Vec<usize> = self.hung_up.iter().filter(|(_, at)| *at <= now).map(|(rank, _)| *rank).collect();
         self.hung_up.retain(|(_, at)| *at > now);
         for rank in overdue.into_iter().filter(|rank| self.job.is_running(*rank)).collect::<Vec<_>>() {
+            self.unreachable.push(rank);
             if matches!(self.links.phase(rank), Phase::Active | Phase::InBarrier) {
-                let why = format!("{} closed its PMI connection before finalize", self.job.name(rank));
-                self.fail(1, self.survivor_grace, &why);
-            } else {
-                self.unreachable.push(rank);
+                self.strand(&format!("{} closed its PMI connection before finalize", self.job.name(rank)));
             }
         }
     }
@@ -304,7 +309,7 @@ impl Supervisor {
             let why = format!(
                 "{missing} has ended or closed its PMI connection, but the PMI barrier needs it: {waiting} would wait for ever"
             );
-            self.fail(1, self.survivor_grace, &why);
+            self.strand(&why);
         }
         waiting.into_iter().for_each(|rank| self.links.close(rank));
     }

@@ -41,10 +41,16 @@ fn a_rank_may_become_another_program_when_it_has_finalized() {
 }
 
 #[test]
-fn exit_before_finalize_is_a_failure() {
-    let done = ranks::job(&["-n", "3", "--grace", "250"], "no-finalize").finish();
-    done.expect(1, &["han run: rank 1 (pid ", ") exited with code 0 between PMI init and finalize"]);
-    assert_eq!(done.stdout.matches("the launcher closed the PMI connection").count(), 2, "{done:?}");
+fn the_others_decide_what_an_exit_before_finalize_is() {
+    const LEFT: [&str; 2] = ["han run: rank 1 (pid ", ") exited with code 0 between PMI init and finalize"];
+    for (then, code) in [("5", 5), ("0", 0)] {
+        let job = ranks::job(&["-n", "3", "--grace", "250"], "no-finalize").env("HAN_TEST_THEN", then);
+        let done = job.finish();
+        done.expect(code, &LEFT);
+        assert_eq!(done.stdout.matches("the launcher closed the PMI connection").count(), 2, "{done:?}");
+    }
+    let job = ranks::job(&["-n", "3", "--grace", "1"], "no-finalize").env("HAN_TEST_THEN", "sleep");
+    job.finish().expect(1, &[&LEFT[..], &["ending ranks 0, 2 by SIGTERM"]].concat());
 }
 
 #[test]
@@ -64,19 +70,19 @@ fn bytes_that_are_not_pmi_end_the_job_and_name_the_rank() {
 #[test]
 fn a_closed_connection_ends_the_job_and_names_the_rank() {
     let done = ranks::job(&["-n", "3"], "hang-up").finish();
-    done.expect(1, &["han run: rank 1 (pid ", ") closed its PMI connection before finalize"]);
+    done.expect(5, &["han run: rank 1 (pid ", ") closed its PMI connection before finalize"]);
 }
 
 #[test]
 fn a_rank_that_never_comes_does_not_hang_the_others() {
     let done = ranks::job(&["-n", "3"], "missing-rank").finish();
     done.expect(
-        1,
+        5,
         &["han run: rank 1 (pid ", ") has ended or closed its PMI connection, but the PMI barrier needs it"],
     );
     let done = ranks::job(&["-n", "3"], "silent-rank").finish();
     done.expect(
-        1,
+        5,
         &["han run: rank 1 (pid ", ") has ended or closed its PMI connection, but the PMI barrier needs it"],
     );
 }
