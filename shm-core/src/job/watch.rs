@@ -2,9 +2,10 @@
 //! down there of its waits.
 #![allow(unsafe_code)] // dereferences places in segments that it maps
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -35,9 +36,10 @@ pub struct RankReport {
     pub rank: usize,
     /// The rank in the world.
     pub world_rank: usize,
-    /// Its process id.
+    /// Its process id in `/proc` here, or that in a namespace of its own if none is found here.
     pub pid: u32,
-    /// `starting`, `computing`, `waiting`, `finalizing`, `finalized`, `stopped` (by a signal), or `dead`.
+    /// `starting`, `computing`, `waiting`, `finalizing`, `finalized`, `stopped` (by a signal), `dead`, or `unknown`: its process
+    /// is in a namespace of its own, and is not found.
     pub state: &'static str,
     /// The operation that it waits in, with its number and communicator.
     pub operation: Option<String>,
@@ -54,27 +56,40 @@ pub struct RankReport {
 /// # Errors
 /// `/proc` cannot be read.
 pub fn list() -> Result<Vec<JobStatus>> {
-    let mut jobs = BTreeMap::new();
+    // Each rank holds its job's segment open.
+    let mut files: HashMap<(u64, u64), Vec<(u32, PathBuf)>> = HashMap::new();
     for process in fs::read_dir("/proc").map_err(|e| Error::io("opendir /proc", &e))?.flatten() {
-        if !process.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
-            continue;
-        }
-        let Ok(files) = fs::read_dir(process.path().join("fd")) else { continue };
-        for file in files.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(opened) = fs::read_dir(process.path().join("fd")) else { continue };
+        for file in opened.flatten() {
             let Ok(target) = fs::read_link(file.path()) else { continue };
             let target = target.to_string_lossy();
             if target.starts_with("/memfd:han-job") || target.starts_with("/dev/shm/han-") {
                 // Ends between the listing and the opening are no error: the job has gone.
-                if let Some(status) = look(&file.path()) {
-                    jobs.entry(status.id).or_insert(status);
+                if let Ok(seen) = fs::metadata(file.path()) {
+                    files.entry((seen.dev(), seen.ino())).or_default().push((pid, file.path()));
                 }
             }
         }
     }
-    Ok(jobs.into_values().collect())
+    let look = |holders: Vec<(u32, PathBuf)>| {
+        let shown = holders.iter().filter_map(|(pid, _)| Some((own_number(*pid)?, *pid))).collect();
+        holders.iter().find_map(|(_, path)| look(path, &shown))
+    };
+    let mut jobs: Vec<_> = files.into_values().filter_map(look).collect();
+    jobs.sort_by_key(|job| job.id);
+    Ok(jobs)
 }
 
-fn look(path: &Path) -> Option<JobStatus> {
+/// The number that process `pid` of `/proc` has for itself: in a namespace of processes within, it is another one.
+fn own_number(pid: u32) -> Option<u32> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()
+}
+
+/// The segment at `path`, which processes hold open whose numbers in `/proc` are `shown` by those that they have for themselves.
+fn look(path: &Path, shown: &HashMap<u32, u32>) -> Option<JobStatus> {
     let segment = Segment::inspect(path).ok()?;
     let header = segment.header();
     let size = header.size.load(Ordering::Relaxed) as usize;
@@ -83,24 +98,29 @@ fn look(path: &Path) -> Option<JobStatus> {
     if !is_job || size > MAX_RANKS || status_at + size * size_of::<RankStatus>() > segment.bytes() {
         return None;
     }
+    // Numbers of processes that have gone mean something here only if the ranks have those of `/proc`.
+    let is_theirs = shown.iter().any(|(own, shown)| own == shown);
     let ranks = (0..size).map(|rank| {
         let place = segment.place::<RankStatus>(status_at + rank * size_of::<RankStatus>());
         // SAFETY: the segment lives until the end of this function, the report holds no reference.
-        report(rank, unsafe { place.get() })
+        let status = unsafe { place.get() };
+        let pid = status.pid.load(Ordering::Relaxed);
+        report(rank, status, shown.get(&pid).copied().or(is_theirs.then_some(pid)))
     });
     // SAFETY: as above.
     let world = unsafe { segment.place::<JobFlags>(size_of::<Header>()).get() }.world.load(Ordering::Relaxed) as usize;
     Some(JobStatus { id: header.cookie.load(Ordering::Relaxed), size, world, ranks: ranks.collect() })
 }
 
-fn report(rank: usize, status: &RankStatus) -> RankReport {
-    let pid = status.pid.load(Ordering::Relaxed);
+/// `shown` is the number in `/proc` of the rank's process, if it is known.
+fn report(rank: usize, status: &RankStatus, shown: Option<u32>) -> RankReport {
     let (here, network) = (status.wait.look(), status.network_wait.look());
-    let process = process::state(pid);
+    let process = shown.map(process::state);
     let state = match status.state.load(Ordering::Relaxed) {
         FINALIZED => "finalized",
-        RUNNING | FINALIZING if matches!(process, None | Some('Z')) => "dead",
-        RUNNING | FINALIZING if matches!(process, Some('T' | 't')) => "stopped",
+        RUNNING | FINALIZING if process.is_none() => "unknown",
+        RUNNING | FINALIZING if matches!(process, Some(None | Some('Z'))) => "dead",
+        RUNNING | FINALIZING if matches!(process, Some(Some('T' | 't'))) => "stopped",
         RUNNING | FINALIZING if here.is_some() || network.is_some() => "waiting",
         RUNNING => "computing",
         FINALIZING => "finalizing",
@@ -109,7 +129,7 @@ fn report(rank: usize, status: &RankStatus) -> RankReport {
     let mut report = RankReport {
         rank,
         world_rank: status.number.load(Ordering::Relaxed) as usize,
-        pid,
+        pid: shown.unwrap_or_else(|| status.pid.load(Ordering::Relaxed)),
         state,
         operation: None,
         age_ms: None,
@@ -137,7 +157,8 @@ impl Job {
     /// What `rank`, for which another one waits in `operation`, waits in itself, if that is something else: who waits for whom
     /// may go round.
     pub(crate) fn waits_elsewhere(&self, rank: usize, operation: &str) -> Option<String> {
-        let report = report(rank, self.status(rank));
+        let status = self.status(rank);
+        let report = report(rank, status, Some(status.pid.load(Ordering::Relaxed)));
         // In the same call it may wait for another node, which this one does not see.
         let is_elsewhere = |other: &String| other != operation || !report.missing_in_world.is_empty();
         let other = report.operation.filter(is_elsewhere)?;

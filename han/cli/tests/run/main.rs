@@ -10,6 +10,7 @@ mod exit;
 mod forbid;
 mod harness;
 mod hydra;
+mod namespaces;
 mod placement;
 mod pmi;
 mod ranks;
