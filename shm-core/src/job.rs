@@ -9,7 +9,7 @@ mod watch;
 
 pub use introduction::{host_name, network_identity, node_identity};
 pub use load::Load;
-pub use watch::{JobStatus, RankReport, list};
+pub use watch::{JobStatus, Jobs, RankReport, list};
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

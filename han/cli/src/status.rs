@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use comfy_table::Table;
 use serde_json::json;
-use shm_core::job::{self, JobStatus, RankReport};
+use shm_core::job::{self, JobStatus, Jobs, RankReport};
 
 use crate::output::stdout;
 use crate::tables;
@@ -20,16 +20,19 @@ pub(crate) struct Args {
 
 /// Runs the subcommand.
 pub(crate) fn main(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    let jobs = job::list()?;
+    let Jobs { own, others } = job::list()?;
     let mut out = stdout();
     if args.json {
-        for job in &jobs {
+        for job in &own {
             writeln!(out, "{}", as_json(job))?;
         }
-    } else if jobs.is_empty() {
+        for pid in others {
+            writeln!(out, "{}", json!({ "other_build": true, "pid": pid }))?;
+        }
+    } else if own.is_empty() && others.is_empty() {
         writeln!(out, "no jobs of this user")?;
     } else {
-        for job in &jobs {
+        for job in &own {
             let JobStatus { id, size, world, .. } = job;
             if world > size {
                 writeln!(out, "job {id:016x}, {size} ranks of this node, of a world of {world}")?;
@@ -37,6 +40,9 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             } else {
                 writeln!(out, "job {id:016x}, {size} ranks\n{}\n", table(job))?;
             }
+        }
+        for pid in others {
+            writeln!(out, "process {pid} belongs to a job of another build of han, whose `han status` shows it")?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -2,7 +2,7 @@
 //! down there of its waits.
 #![allow(unsafe_code)] // dereferences places in segments that it maps
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::job::{Job, MAX_RANKS};
 use crate::segment::Segment;
-use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, RUNNING, RankStatus, WaitStatus};
+use crate::segment::layout::{FINALIZED, FINALIZING, Header, JobFlags, MAGIC, RUNNING, RankStatus, WaitStatus};
 use crate::sync::Ordering;
+use crate::sys::map::SharedMap;
 use crate::sys::{clock, process};
 use reduce_kernels::Signature;
 
@@ -51,11 +52,22 @@ pub struct RankReport {
     pub missing_in_world: Vec<usize>,
 }
 
-/// All jobs of this node whose processes this user may look at.
+/// The jobs of this node whose processes this user may look at.
+#[derive(Debug, Clone)]
+pub struct Jobs {
+    /// Those of this build of han, by their ids.
+    pub own: Vec<JobStatus>,
+    /// A process of each that another build has made.
+    pub others: BTreeSet<u32>,
+}
+
+/// Finds them.
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub fn list() -> Result<Vec<JobStatus>> {
+pub fn list() -> Result<Jobs> {
+    // An empty folder can be read, too.
+    fs::read_link("/proc/self").map_err(|e| Error::io("readlink /proc/self", &e))?;
     // Each rank holds its job's segment open.
     let mut files: HashMap<(u64, u64), Vec<(u32, PathBuf)>> = HashMap::new();
     for process in fs::read_dir("/proc").map_err(|e| Error::io("opendir /proc", &e))?.flatten() {
@@ -72,13 +84,23 @@ pub fn list() -> Result<Vec<JobStatus>> {
             }
         }
     }
-    let look = |holders: Vec<(u32, PathBuf)>| {
+    let mut jobs = Jobs { own: Vec::new(), others: BTreeSet::new() };
+    for holders in files.into_values() {
         let shown = holders.iter().filter_map(|(pid, _)| Some((own_number(*pid)?, *pid))).collect();
-        holders.iter().find_map(|(_, path)| look(path, &shown))
-    };
-    let mut jobs: Vec<_> = files.into_values().filter_map(look).collect();
-    jobs.sort_by_key(|job| job.id);
+        if let Some(job) = holders.iter().find_map(|(_, path)| look(path, &shown)) {
+            jobs.own.push(job);
+        } else if holders.iter().any(|(_, path)| is_of_another_build(path)) {
+            jobs.others.extend(holders.iter().map(|(pid, _)| *pid).min());
+        }
+    }
+    jobs.own.sort_by_key(|job| job.id);
     Ok(jobs)
+}
+
+/// Whether it is a segment, but not one that this build can read.
+fn is_of_another_build(path: &Path) -> bool {
+    let is_segment = |map: SharedMap| map.first_word().load(std::sync::atomic::Ordering::Relaxed) == MAGIC;
+    Segment::inspect(path).is_err() && SharedMap::inspect(path, size_of::<Header>()).is_ok_and(is_segment)
 }
 
 /// The number that process `pid` of `/proc` has for itself: in a namespace of processes within, it is another one.
@@ -203,5 +225,20 @@ impl WaitStatus {
             (self.sequence.load(Ordering::Relaxed), self.communicator.load(Ordering::Relaxed));
         let operation = format!("{signature} #{sequence} on communicator {communicator}");
         Some((operation, clock::now_ns().saturating_sub(since)))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_other_builds_are_named_by_a_process() {
+        let map = SharedMap::anonymous("han-job-test", 4096).unwrap();
+        assert!(!list().unwrap().others.contains(&std::process::id()));
+        // Its layout is 0.
+        map.first_word().store(MAGIC, std::sync::atomic::Ordering::Relaxed);
+        assert!(list().unwrap().others.contains(&std::process::id()));
     }
 }
