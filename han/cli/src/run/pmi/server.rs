@@ -12,7 +12,7 @@ use han::bootstrap::pmi::wire::{self, Message};
 const KVSNAME_MAX: usize = 256;
 const KEYLEN_MAX: usize = 64;
 const VALLEN_MAX: usize = 1024;
-/// All keys and values of a job together.
+/// All keys and values of a job's programs together, as long as a rank is still in them.
 const STORE_BYTES_MAX: usize = 64 << 20;
 
 /// How far a rank is.
@@ -49,6 +49,8 @@ pub(super) struct Server {
     ranks: Vec<Rank>,
     store: HashMap<String, String>,
     store_bytes: usize,
+    /// How many times every rank has said init: older stores are gone.
+    oldest: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -63,7 +65,8 @@ impl Server {
     pub(super) fn new(job: &str, blocks: &[usize]) -> Self {
         let rank = Rank { phase: Phase::Silent, inits: 0 };
         let ranks = vec![rank; blocks.iter().sum()];
-        Self { job: job.to_owned(), mapping: mapping::format(blocks), ranks, store: HashMap::new(), store_bytes: 0 }
+        let (job, mapping) = (job.to_owned(), mapping::format(blocks));
+        Self { job, mapping, ranks, store: HashMap::new(), store_bytes: 0, oldest: 0 }
     }
 
     pub(super) fn phase(&self, rank: usize) -> Phase {
@@ -127,10 +130,22 @@ impl Server {
         if version == 1 {
             self.ranks[rank].phase = Phase::Active;
             self.ranks[rank].inits += 1;
+            self.forget_stores();
         }
         let rc = if version == 1 { 0 } else { -1 };
         let fields: [(&str, &dyn Display); 3] = [("pmi_version", &1), ("pmi_subversion", &1), ("rc", &rc)];
         say("response_to_init", &fields).map(Answer::Line)
+    }
+
+    /// Drops the stores that every rank has left behind.
+    fn forget_stores(&mut self) {
+        let oldest = self.ranks.iter().map(|rank| rank.inits).min().unwrap_or(0);
+        if oldest == std::mem::replace(&mut self.oldest, oldest) {
+            return;
+        }
+        let number = |name: &str| name.split(' ').next()?.strip_prefix(&*self.job)?.strip_prefix('_')?.parse().ok();
+        self.store.retain(|name, _| number(name).is_none_or(|number: usize| number >= oldest));
+        self.store_bytes = self.store.iter().map(|(name, value)| name.len() + value.len()).sum();
     }
 
     fn enter_barrier(&mut self, rank: usize) -> Answer {
@@ -274,6 +289,25 @@ mod tests {
             line(server.handle(0, &put).unwrap()).contains("store_is_full")
         });
         assert!(refused);
+    }
+
+    #[test]
+    fn stores_that_all_ranks_have_left_take_no_room() {
+        let mut server = ready(2);
+        let value = "v".repeat(900);
+        // Twice as many as there is room for.
+        for program in 1..=2 * STORE_BYTES_MAX / 900 {
+            let put = format!("cmd=put kvsname=job_{program} key=a value={value}");
+            assert!(line(server.handle(0, &put).unwrap()).contains("rc=0"), "{program}");
+            server.handle(0, "cmd=finalize").unwrap();
+            server.handle(0, "cmd=init pmi_version=1").unwrap();
+            // The other one is still in this program.
+            let get = format!("cmd=get kvsname=job_{program} key=a");
+            assert!(line(server.handle(1, &get).unwrap()).contains("rc=0"));
+            server.handle(1, "cmd=finalize").unwrap();
+            server.handle(1, "cmd=init pmi_version=1").unwrap();
+        }
+        assert_eq!(server.store.len(), 0);
     }
 
     #[test]
