@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -40,7 +41,11 @@ pub(super) struct Forwarders {
     voice: File,
     /// Whether the reader of standard output has left.
     reader_left: Arc<AtomicBool>,
+    /// Since when each of them has been writing, if it is.
+    writing: Vec<Writing>,
 }
+
+type Writing = Arc<Mutex<Option<Instant>>>;
 
 impl Forwarders {
     /// Starts forwarding `stdout` and `stderr` of the ranks to those of this process.
@@ -63,8 +68,10 @@ impl Forwarders {
             (stdout, out, "standard output", Arc::clone(&reader_left)),
             (stderr, Arc::clone(&err), "standard error", Arc::default()),
         ];
+        let mut writing = Vec::new();
         for (sources, sink, name, reader_left) in streams {
             let mut forwarder = Forwarder::new(sources, sink, name, reader_left)?;
+            writing.push(Arc::clone(&forwarder.writing));
             let err = Arc::clone(&err);
             let (stop, done, loses) = (stop_reader.try_clone()?, done_writer.try_clone()?, loses.clone());
             start_thread(move || {
@@ -81,7 +88,15 @@ impl Forwarders {
                 drop(done);
             })?;
         }
-        Ok(Self { stop, done, lost, voice: File::from(OwnedFd::from(voice)), reader_left })
+        Ok(Self { stop, done, lost, voice: File::from(OwnedFd::from(voice)), reader_left, writing })
+    }
+
+    /// Whether a reader keeps one of them waiting, and so maybe processes whose output it takes.
+    pub(super) fn waits_for_a_reader(&self) -> bool {
+        /// What a reader takes for longer is not written at once.
+        const AT_ONCE: Duration = Duration::from_millis(10);
+        let waits = |since: &Writing| lock(since).is_some_and(|since| since.elapsed() > AT_ONCE);
+        self.writing.iter().any(waits)
     }
 
     /// Whether a rank can have learnt that nobody reads standard output any more.
@@ -124,6 +139,7 @@ struct Forwarder {
     sink: Arc<Mutex<Sink>>,
     name: &'static str,
     reader_left: Arc<AtomicBool>,
+    writing: Writing,
 }
 
 enum Got {
@@ -146,7 +162,7 @@ impl Forwarder {
             let may_ask = interactive && rank == Some(0);
             streams.push(Stream { rank, pipe: File::from(pipe), pending: Vec::new(), may_ask });
         }
-        Ok(Self { streams, sink, name, reader_left })
+        Ok(Self { streams, sink, name, reader_left, writing: Arc::default() })
     }
 
     fn run(&mut self, stop: &PipeReader) -> io::Result<()> {
@@ -161,12 +177,12 @@ impl Forwarder {
                     Got::Nothing if !stopped => {
                         if silence && stream.is_asking() {
                             let prompt = std::mem::take(&mut stream.pending);
-                            self.passed_on(lock(&self.sink).write(self.speaker(&stream), &prompt))?;
+                            self.pass_on(|sink| sink.write(self.speaker(&stream), &prompt))?;
                         }
                         open.push(stream);
                     }
                     Got::Nothing | Got::End => {
-                        self.passed_on(lock(&self.sink).finish(self.speaker(&stream), &stream.pending))?;
+                        self.pass_on(|sink| sink.finish(self.speaker(&stream), &stream.pending))?;
                     }
                 }
             }
@@ -205,13 +221,16 @@ impl Forwarder {
             None if stream.pending.len() >= LONGEST_LINE_BYTES => stream.pending.len(),
             None => return Ok(Got::Bytes),
         };
-        self.passed_on(lock(&self.sink).write(self.speaker(stream), &stream.pending[..whole]))?;
+        self.pass_on(|sink| sink.write(self.speaker(stream), &stream.pending[..whole]))?;
         stream.pending.drain(..whole);
         Ok(Got::Bytes)
     }
 
-    /// Notes that the reader has left before any rank learns it, by the end of its own pipe.
-    fn passed_on(&self, written: io::Result<()>) -> io::Result<()> {
+    /// Writes, and notes that the reader has left before any rank learns it, by the end of its own pipe.
+    fn pass_on(&self, write: impl FnOnce(&mut Sink) -> io::Result<()>) -> io::Result<()> {
+        *lock(&self.writing) = Some(Instant::now());
+        let written = write(&mut lock(&self.sink));
+        *lock(&self.writing) = None;
         if written.as_ref().is_err_and(|e| e.kind() == ErrorKind::BrokenPipe) {
             self.reader_left.store(true, Ordering::Relaxed);
         }
@@ -223,8 +242,8 @@ impl Forwarder {
     }
 }
 
-fn lock(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
-    sink.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

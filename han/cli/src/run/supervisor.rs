@@ -78,10 +78,10 @@ fn run(args: &Args, front: Pid) -> io::Result<ExitCode> {
             break;
         }
     }
-    let Supervisor { mut signals, output, job, asked_to_end, survivor_grace, .. } = supervisor;
+    let Supervisor { mut signals, output, job, mut asked_to_end, survivor_grace, .. } = supervisor;
     let is_done = job.running().next().is_none() && asked_to_end.is_none() && !job.has_failed();
     if is_done {
-        wait_for_helpers(front);
+        asked_to_end = wait_for_helpers(front, &output, &mut signals, time_out_at)?;
     }
     let killed = end_descendants()?;
     // A rank that hands its work to another process, as setsid does, would otherwise seem to have done it.
@@ -349,13 +349,25 @@ impl Supervisor {
 }
 
 /// Lets processes that ranks have left end by themselves for a moment: one may still pass on what its rank has printed, as
-/// `exec > >(tee FILE)` in a script makes it do.
-fn wait_for_helpers(front: Pid) {
+/// `exec > >(tee FILE)` in a script makes it do. Time in which a reader of the output lets it wait does not count. The
+/// `limit` or a signal ends this; then that signal.
+fn wait_for_helpers(
+    front: Pid,
+    output: &Forwarders,
+    signals: &mut Signals,
+    limit: Option<Instant>,
+) -> io::Result<Option<Request>> {
     /// Enough for what pipes hold.
     const PATIENCE: Duration = Duration::from_secs(1);
-    let give_up = Instant::now() + PATIENCE;
+    let mut give_up = Instant::now() + PATIENCE;
     let mut pause = Duration::ZERO;
-    while Instant::now() < give_up && getppid() == front {
+    let mut now = Instant::now();
+    while now < give_up && limit.is_none_or(|limit| now < limit) && getppid() == front {
+        while let Some(signal) = signals.next()? {
+            if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) {
+                return Ok(Some(Request { signal, at: now }));
+            }
+        }
         match process::reap_child() {
             Ok(Some(_)) => {}
             Ok(None) => {
@@ -363,9 +375,14 @@ fn wait_for_helpers(front: Pid) {
                 pause = Duration::from_millis(1);
             }
             // There are none, or it is told when they are killed.
-            Err(_) => return,
+            Err(_) => break,
+        }
+        let before = std::mem::replace(&mut now, Instant::now());
+        if output.waits_for_a_reader() {
+            give_up += now - before;
         }
     }
+    Ok(None)
 }
 
 /// How many processes had to be killed.

@@ -1,6 +1,7 @@
 //! Nothing is left behind: not by ranks that fork, and not when the launcher itself is killed.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
@@ -59,6 +60,22 @@ fn what_passes_on_output_may_finish_it() {
     let done = Job::new(&["-n", "2", "--", "bash", "-c", script]).finish();
     done.expect(0, &[]);
     assert_eq!((done.sorted_lines(), &*done.stderr), (vec!["first", "first", "last", "last"], ""));
+}
+
+#[test]
+fn what_passes_on_output_may_wait_for_a_slow_reader() {
+    // More than the pipes behind `cat` hold, and less than those on the whole way.
+    let script = "exec > >(cat; echo last); for i in {1..30000}; do echo $i; done; echo done >&2";
+    let mut job = Job::new(&["-n", "1", "--", "bash", "-c", script]).start();
+    let stdout = job.child.stdout.take().unwrap();
+    let mut errors = BufReader::new(job.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(errors.next().as_deref(), Some("done"));
+    // Longer than helpers that could go on are given.
+    thread::sleep(Duration::from_secs(2));
+    let lines: Vec<String> = BufReader::new(stdout).lines().map(Result::unwrap).collect();
+    assert_eq!((lines.len(), lines.last().map(String::as_str)), (30_001, Some("last")));
+    assert_eq!(errors.next(), None);
+    job.finish().expect(0, &[]);
 }
 
 #[test]
