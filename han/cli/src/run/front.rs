@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill, raise};
-use nix::unistd::{Pid, getpid, read};
+use nix::unistd::{Pid, getpid, getppid, read};
 use shm_core::sys::process;
 
 use super::job::Exit;
@@ -28,7 +28,7 @@ pub(super) fn main(args: &Args) -> io::Result<ExitCode> {
     // A shell that ran us by `exec` may have left us processes of its own.
     let strangers = descendants::all()?;
     let mut supervisor = spawn_supervisor(args)?;
-    let (status, interrupted) = watch(&mut supervisor, &mut signals)?;
+    let (status, interrupted) = watch(&mut supervisor, &mut signals, args.with_parent)?;
     // One that ended by itself has left nothing: what else has come to us since then is the strangers'.
     if let Some(signal) = status.signal() {
         descendants::end_all(&strangers)?.tell();
@@ -67,15 +67,23 @@ fn spawn_supervisor(args: &Args) -> io::Result<Child> {
 }
 
 /// Waits for the supervisor and forwards signals to it. Tells how it ended, and whether Ctrl-C was pressed.
-fn watch(supervisor: &mut Child, signals: &mut Signals) -> io::Result<(ExitStatus, bool)> {
+fn watch(supervisor: &mut Child, signals: &mut Signals, with_parent: Option<i32>) -> io::Result<(ExitStatus, bool)> {
     let mut interrupted = false;
     let pid = Pid::from_raw(i32::try_from(supervisor.id()).map_err(io::Error::other)?);
     loop {
         while let Some((signal, sender)) = signals.next_and_sender()? {
+            let mut passed_on = signal;
+            if signal == Signal::SIGTERM && signals.ignore_terminate {
+                if with_parent.is_none_or(|parent| getppid().as_raw() == parent) {
+                    continue;
+                }
+                // The supervisor would ignore it.
+                passed_on = Signal::SIGKILL;
+            }
             if signal == Signal::SIGCHLD {
                 continue;
             }
-            match kill(pid, signal) {
+            match kill(pid, passed_on) {
                 // It has ended and is about to be reaped.
                 Ok(()) | Err(Errno::ESRCH) => {}
                 Err(e) => return Err(e.into()),

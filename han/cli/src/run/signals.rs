@@ -52,12 +52,15 @@ impl Request {
 #[derive(Debug)]
 pub(super) struct Signals {
     queue: SignalFd,
+    /// Whether the caller ignores `SIGTERM`, which arrives all the same: it also tells that a parent has died.
+    pub(super) ignore_terminate: bool,
 }
 
 impl Signals {
     /// Blocks the signals for this thread and all that it starts, children included.
     ///
-    /// A signal that the caller ignores (`nohup`, a background job's `SIGINT`) stays ignored.
+    /// A signal that the caller ignores (`nohup`, a background job's `SIGINT`) stays ignored; of `SIGTERM` the owner of the
+    /// queue has to see to it.
     pub(super) fn block() -> io::Result<Self> {
         let ignored = ignored_signals()?;
         let mut mask = SigSet::empty();
@@ -65,14 +68,15 @@ impl Signals {
             mask.add(signal);
         }
         mask.add(Signal::SIGCHLD);
-        mask.add(Signal::SIGTERM); // also tells the supervisor that its parent has died
+        mask.add(Signal::SIGTERM); // also tells that a parent has died
         mask.thread_block().map_err(failed("sigprocmask"))?;
         // Blocked, these let a background process group write to its terminal, and give errors in the place of a stop
         // when it reads, and of a kill where a file becomes too large.
         let errors = [Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGXFSZ];
         errors.into_iter().collect::<SigSet>().thread_block().map_err(failed("sigprocmask"))?;
         let queue = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
-        Ok(Self { queue: queue.map_err(failed("signalfd"))? })
+        let ignore_terminate = ignored & bit(Signal::SIGTERM) != 0;
+        Ok(Self { queue: queue.map_err(failed("signalfd"))?, ignore_terminate })
     }
 
     /// The next signal that has arrived; does not wait.

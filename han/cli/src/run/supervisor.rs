@@ -148,6 +148,7 @@ impl Supervisor {
             match signal {
                 Signal::SIGCHLD => children_changed = true,
                 _ if getppid() != self.front => return Ok(Flow::EndNow),
+                Signal::SIGTERM if self.signals.ignore_terminate => {}
                 _ => self.forward(signal),
             }
         }
@@ -364,7 +365,7 @@ fn wait_for_helpers(
     let mut now = Instant::now();
     while now < give_up && limit.is_none_or(|limit| now < limit) && getppid() == front {
         while let Some(signal) = signals.next()? {
-            if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) {
+            if ends_waiting(signal, signals) {
                 return Ok(Some(Request { signal, at: now }));
             }
         }
@@ -383,6 +384,14 @@ fn wait_for_helpers(
         }
     }
     Ok(None)
+}
+
+/// Whether by this signal a user gives up what is left to wait for when all ranks have ended.
+fn ends_waiting(signal: Signal, signals: &Signals) -> bool {
+    match signal {
+        Signal::SIGTERM => !signals.ignore_terminate,
+        other => matches!(other, Signal::SIGINT | Signal::SIGHUP),
+    }
 }
 
 /// How many processes had to be killed.
@@ -410,7 +419,7 @@ fn wait_for_output(
         }
         while let Some(signal) = signals.next()? {
             let is_repeated = asked_to_end.is_some_and(|request| request.is_repeated_by(signal, Instant::now()));
-            if matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP) && !is_repeated {
+            if ends_waiting(signal, signals) && !is_repeated {
                 return Ok(Some(Exit::Signal(signal as i32).code()));
             }
         }

@@ -77,14 +77,20 @@ fn a_second_signal_kills_ranks_that_ignore_the_first() {
 
 #[test]
 fn ignored_signals_stay_ignored() {
-    let mut command = std::process::Command::new("/bin/sh");
-    let ranks = "echo ready; sleep 1; echo done; echo done >&2";
-    let script = format!("trap '' HUP; exec \"$0\" run -n 2 -- sh -c '{ranks}'");
-    command.args(["-c", &script, env!("CARGO_BIN_EXE_han")]);
-    let mut job = Job::of(command).start();
-    job.wait_for_lines("ready", 2);
-    job.signal(Signal::SIGHUP);
-    job.finish().expect(0, &["done\ndone\n"]);
+    process::restore_default_action(Signal::SIGINT).unwrap();
+    for signal in [Signal::SIGHUP, Signal::SIGTERM] {
+        let mut command = std::process::Command::new("/bin/sh");
+        let ranks = "trap \"echo got it >&2; exit\" INT; echo ready; while :; do sleep 0.05; done";
+        let name = signal.as_str().trim_start_matches("SIG");
+        let script = format!("trap '' {name}; exec \"$0\" run -n 2 -- sh -c '{ranks}'");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_han")]);
+        let mut job = Job::of(command).start();
+        job.wait_for_lines("ready", 2);
+        job.signal(signal);
+        // As the second wish to end it would kill.
+        job.signal(Signal::SIGINT);
+        job.finish().expect(0, &["got it\ngot it\n"]);
+    }
 }
 
 #[test]
