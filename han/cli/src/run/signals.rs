@@ -11,14 +11,19 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::failed;
 
-/// What a launcher passes on to its ranks.
-const FORWARDED: [Signal; 8] = [
+/// What a launcher passes on to its ranks: all that end a process, or have a meaning for users, and are not its own faults.
+const FORWARDED: [Signal; 13] = [
     Signal::SIGINT,
     Signal::SIGTERM,
     Signal::SIGHUP,
     Signal::SIGQUIT,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGXCPU,
+    Signal::SIGPWR,
     Signal::SIGTSTP,
     Signal::SIGCONT,
 ];

@@ -19,8 +19,10 @@ fn ready(script: &str) -> Running {
 
 #[test]
 fn signals_reach_every_rank() {
-    use Signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2] {
+    use Signal::{SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGPWR, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU};
+    let of_users = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+    let of_limits = [SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGPWR];
+    for signal in of_users.into_iter().chain(of_limits) {
         let name = signal.as_str().trim_start_matches("SIG");
         let job = ready(&format!("trap 'echo rank $PMI_RANK got {name} >&2; exit 0' {name}"));
         job.signal(signal);
