@@ -16,6 +16,7 @@
 mod descendants;
 mod front;
 mod job;
+mod keys;
 mod output;
 mod placement;
 mod pmi;
@@ -23,6 +24,8 @@ mod signals;
 mod sink;
 mod spawn;
 mod supervisor;
+
+pub(crate) use keys::KeysHeld;
 
 use std::ffi::OsString;
 use std::fs::File;

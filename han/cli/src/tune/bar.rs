@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Result;
 use crate::output::stdout;
+use crate::run::KeysHeld;
 
 /// What the lines begin with.
 const MARK: &str = "@progress";
@@ -19,6 +20,7 @@ pub(super) fn line(done: u64, total: u64, what: &str) -> String {
 
 /// Runs `command`, draws its progress lines on stderr if that is a terminal, and passes all others on.
 pub(super) fn follow(mut command: Command) -> Result<ExitCode> {
+    let keys = KeysHeld::while_running(&mut command)?;
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or("the job has no output")?;
     let bar = if stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
@@ -39,6 +41,7 @@ pub(super) fn follow(mut command: Command) -> Result<ExitCode> {
     bar.finish_and_clear();
     // Where the reader has left, the job finds its output closed.
     let status = child.wait()?;
+    drop(keys);
     passed_on?;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))

@@ -132,6 +132,23 @@ fn control_c_ends_the_loop_of_a_shell_around_the_job() {
 }
 
 #[test]
+fn control_c_at_a_search_comes_back_when_the_job_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("tuning.toml").display().to_string();
+    let line = format!("trap : INT; '{}' tune -n 2 --quick --out '{out}'; echo code $?", env!("CARGO_BIN_EXE_han"));
+    let (mut job, mut keyboard) = typed_to(&line);
+    let mut screen = BufReader::new(job.child.stdout.take().unwrap());
+    // The search draws how far it is.
+    screen.read_until(b'%', &mut Vec::new()).unwrap();
+    keyboard.write_all(b"\x03").unwrap();
+    let mut rest = Vec::new();
+    screen.read_to_end(&mut rest).unwrap();
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(rest.contains("code 130") && !rest.contains("second signal"), "{rest}");
+    job.finish();
+}
+
+#[test]
 fn control_z_does_not_stop_a_job_that_no_shell_could_continue() {
     let program = r#"echo ready; [ $PMI_RANK = 1 ] || { read line; echo "rank 0 got <$line>"; }"#;
     let (mut job, mut keyboard) = on_a_terminal(program);

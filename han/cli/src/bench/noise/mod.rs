@@ -19,6 +19,7 @@ use super::{Args, Result, Style, collectives, is_rank, joined, own_words, series
 use crate::model::noise::Spec;
 use crate::numbers::median;
 use crate::output::stdout;
+use crate::run::KeysHeld;
 use disturber::Disturber;
 
 /// Jobs of each policy.
@@ -96,7 +97,9 @@ fn job(args: &Args, policy: &str, turn: u32) -> Result<Sample> {
     let settings = Config::joined([TREE, &joined(&args.set), &format!("inter_policy={policy}")]);
     let hidden = ["--worker", "--turn", &turn.to_string(), "--settings", &settings];
     command.arg("--").arg(executable).args(own_words(hidden));
+    let keys = KeysHeld::while_running(&mut command)?;
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    drop(keys);
     if !output.status.success() {
         return Err(format!("the job under inter_policy={policy} has failed: {}", output.status).into());
     }
