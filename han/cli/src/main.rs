@@ -65,7 +65,9 @@ enum Command {
 fn main() -> ExitCode {
     // What looks like an option and is a number is a value, which is judged where it belongs.
     let command = Cli::command().mut_subcommands(|one| one.allow_negative_numbers(true));
-    let read = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let read = command
+        .try_get_matches_from(run::with_np(std::env::args_os()))
+        .and_then(|matches| Cli::from_arg_matches(&matches));
     let (name, outcome) = match read.map(|cli| cli.command) {
         Err(error) if error.use_stderr() => error.exit(),
         Err(asked_for) => ("han", said(&asked_for)),

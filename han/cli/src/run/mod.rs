@@ -27,7 +27,7 @@ mod supervisor;
 
 pub(crate) use keys::KeysHeld;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -47,7 +47,7 @@ use crate::whole::{MOST_RANKS, within};
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Number of ranks
-    #[arg(short = 'n', value_name = "N", value_parser = within(1..=MOST_RANKS as usize))]
+    #[arg(short = 'n', alias = "np", value_name = "N", value_parser = ranks)]
     ranks: usize,
     /// Number of virtual nodes; each takes a block of ranks
     #[arg(long, value_name = "K", value_parser = within(1..=MOST_RANKS as usize), default_value_t = 1)]
@@ -157,6 +157,24 @@ fn start_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     started.map(drop).map_err(|e| io::Error::other(format!("cannot start a thread (see ulimit -u): {e}")))
 }
 
+fn ranks(text: &str) -> Result<usize, String> {
+    if text == "p" {
+        return Err("-np is taken as -n only right behind `han run`".to_owned());
+    }
+    within(1..=MOST_RANKS as usize)(text)
+}
+
+/// The words of a command line, in which `-np` right behind `run` is what it is to `mpirun`.
+pub(crate) fn with_np(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    if let [_, run, np, ..] = &mut words[..]
+        && (&**run, &**np) == (OsStr::new("run"), OsStr::new("-np"))
+    {
+        *np = "-n".into();
+    }
+    words
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     /// 30 years: longer than any job, and added to a time it is still one.
     const MOST: Duration = Duration::from_secs(1_000_000_000);
@@ -235,6 +253,18 @@ mod tests {
         let supervisor = Cli::try_parse_from(args.for_supervisor(Pid::from_raw(77))).unwrap().args;
         assert_eq!(supervisor.supervised, Some(77));
         assert_eq!(format!("{:?}", Args { supervised: None, ..supervisor }), format!("{args:?}"));
+    }
+
+    #[test]
+    fn the_number_of_ranks_may_be_given_as_to_mpirun() {
+        let typed = |line: &str| with_np(line.split(' ').map(OsString::from));
+        let parsed = |line: &str| Cli::try_parse_from(&typed(line)[1..]).map(|cli| cli.args.ranks);
+        for line in ["han run -n 4 prog", "han run -np 4 prog", "han run --np 4 prog", "han run --np=4 prog -np 5"] {
+            assert_eq!(parsed(line).ok(), Some(4), "{line}");
+        }
+        let late = parsed("han run --label -np 4 prog").unwrap_err().to_string();
+        assert!(late.contains("-np is taken as -n only right behind `han run`"), "{late}");
+        assert_eq!(typed("han bench -np 4"), ["han", "bench", "-np", "4"]);
     }
 
     #[test]
