@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -36,7 +37,7 @@ pub(super) enum SpawnError {
     NotFound { program: String },
     #[error("cannot start {program:?}: it is not an executable file, or a directory on the way is closed to you")]
     NotExecutable { program: String },
-    #[error("cannot start rank {rank} ({program:?}): {source}")]
+    #[error("cannot start rank {rank} ({program:?}): {source}{}", limit(source))]
     Rank { rank: usize, program: String, source: io::Error },
     #[error("cannot bind rank {rank} to a processor (--bind none leaves it unbound): {source}")]
     Bind { rank: usize, source: io::Error },
@@ -135,6 +136,14 @@ fn nothing() -> io::Result<Stdio> {
         io::Error::other(why)
     })?;
     Ok(file.into())
+}
+
+/// Which limit an error means.
+fn limit(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EAGAIN) => "; a limit of processes is reached (ulimit -u, or pids.max of a control group)",
+        _ => "",
+    }
 }
 
 /// What `ENOENT` means for this program.

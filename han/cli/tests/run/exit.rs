@@ -164,6 +164,11 @@ fn a_limit_of_processes_is_no_panic() {
         assert!(!done.stderr.contains("panicked"), "{done:?}");
         assert_eq!(done.code == 0, done.stderr.is_empty(), "{done:?}");
         assert!(done.code == 0 || done.stderr.contains("cannot start"), "{done:?}");
+        assert_eq!(
+            done.stderr.contains("cannot start rank"),
+            done.stderr.contains("(ulimit -u, or pids.max"),
+            "{done:?}"
+        );
     }
 }
 
