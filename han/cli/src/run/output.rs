@@ -3,7 +3,8 @@
 //! One thread per stream (standard output, standard error) reads all ranks' pipes and writes to the [`Sink`], so lines
 //! of different ranks never mix, and a reader who is slow to take the one stream does not hold up the other, the PMI
 //! server or signals: what the launcher itself says on standard error goes the same way as what the ranks say. Where
-//! both streams go to one file they share its sink. Half a line is shown only if it may be a prompt. Bytes are passed on
+//! both streams go to one file they share a thread, so that what a rank prints on standard error stands behind what it
+//! has printed before, and what is said of its end behind both. Half a line is shown only if it may be a prompt. Bytes are passed on
 //! as they are; only `--label` adds to them, and a line that is passed on in parts ends where somebody else's comes in
 //! between.
 
@@ -22,6 +23,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::sink::{Sink, Speaker};
 use super::start_thread;
 
+/// What is read at once.
+const CHUNK_BYTES: usize = 16 * 1024;
 /// A line longer than this is passed on in parts.
 const LONGEST_LINE_BYTES: usize = 1024 * 1024;
 /// When all ranks have been silent for so long, half a line may be a prompt.
@@ -49,10 +52,10 @@ type Writing = Arc<Mutex<Option<Instant>>>;
 
 impl Forwarders {
     /// Starts forwarding `stdout` and `stderr` of the ranks to those of this process.
-    pub(super) fn start(stdout: Vec<Source>, mut stderr: Vec<Source>, label: bool) -> io::Result<Self> {
+    pub(super) fn start(stdout: Vec<Source>, stderr: Vec<Source>, label: bool) -> io::Result<Self> {
         let (heard, voice) = io::pipe()?;
         fcntl(&voice, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        stderr.push(Source { rank: None, pipe: heard.into() });
+        let heard = vec![Source { rank: None, pipe: heard.into() }];
         let (stop_reader, stop) = io::pipe()?;
         let (done, done_writer) = io::pipe()?;
         let (loses, lost) = channel();
@@ -61,16 +64,20 @@ impl Forwarders {
         let file = |file: &File| file.metadata().map(|file| (file.dev(), file.ino()));
         let shared = file(&out)? == file(&err)?;
         let sink = |file| Arc::new(Mutex::new(Sink::new(file, label)));
-        let out = sink(out);
-        let err = if shared { Arc::clone(&out) } else { sink(err) };
         let reader_left = Arc::default();
-        let streams = [
-            (stdout, out, "standard output", Arc::clone(&reader_left)),
-            (stderr, Arc::clone(&err), "standard error", Arc::default()),
-        ];
+        let (stdout, stderr, heard) =
+            (("standard output", stdout), ("standard error", stderr), ("standard error", heard));
+        let err = sink(err);
+        let streams = if shared {
+            vec![(vec![stdout, stderr, heard], Arc::clone(&err), Arc::clone(&reader_left))]
+        } else {
+            let out = (vec![stdout], sink(out), Arc::clone(&reader_left));
+            vec![out, (vec![stderr, heard], Arc::clone(&err), Arc::default())]
+        };
         let mut writing = Vec::new();
-        for (sources, sink, name, reader_left) in streams {
-            let mut forwarder = Forwarder::new(sources, sink, name, reader_left)?;
+        for (sources, sink, reader_left) in streams {
+            let name = sources[0].0;
+            let mut forwarder = Forwarder::new(sources, sink, reader_left)?;
             writing.push(Arc::clone(&forwarder.writing));
             let err = Arc::clone(&err);
             let (stop, done, loses) = (stop_reader.try_clone()?, done_writer.try_clone()?, loses.clone());
@@ -120,7 +127,9 @@ impl Forwarders {
 }
 
 struct Stream {
-    rank: Option<usize>,
+    speaker: Speaker,
+    /// What those of later turns say comes behind what was said here before.
+    turn: usize,
     pipe: File,
     /// The beginning of a line.
     pending: Vec<u8>,
@@ -137,11 +146,11 @@ impl Stream {
 struct Forwarder {
     streams: Vec<Stream>,
     sink: Arc<Mutex<Sink>>,
-    name: &'static str,
     reader_left: Arc<AtomicBool>,
     writing: Writing,
 }
 
+#[derive(PartialEq, Eq)]
 enum Got {
     Bytes,
     Nothing,
@@ -149,40 +158,51 @@ enum Got {
 }
 
 impl Forwarder {
+    /// Of streams of these names, in turn.
     fn new(
-        sources: Vec<Source>,
+        turns: Vec<(&'static str, Vec<Source>)>,
         sink: Arc<Mutex<Sink>>,
-        name: &'static str,
         reader_left: Arc<AtomicBool>,
     ) -> io::Result<Self> {
         let interactive = lock(&sink).is_interactive()?;
-        let mut streams = Vec::with_capacity(sources.len());
-        for Source { rank, pipe } in sources {
-            fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-            let may_ask = interactive && rank == Some(0);
-            streams.push(Stream { rank, pipe: File::from(pipe), pending: Vec::new(), may_ask });
+        let mut streams = Vec::new();
+        for (turn, (stream, sources)) in turns.into_iter().enumerate() {
+            for Source { rank, pipe } in sources {
+                fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+                let may_ask = interactive && rank == Some(0);
+                let (speaker, pipe) = (Speaker { rank, stream }, File::from(pipe));
+                streams.push(Stream { speaker, turn, pipe, pending: Vec::new(), may_ask });
+            }
         }
-        Ok(Self { streams, sink, name, reader_left, writing: Arc::default() })
+        Ok(Self { streams, sink, reader_left, writing: Arc::default() })
     }
 
     fn run(&mut self, stop: &PipeReader) -> io::Result<()> {
         while !self.streams.is_empty() {
             let (ready, stopped) = self.wait(stop)?;
             let silence = !stopped && !ready.contains(&true);
+            let turns = self.streams.iter().zip(&ready).filter(|(_, ready)| **ready).map(|(stream, _)| stream.turn);
+            let last_turn = turns.max().unwrap_or(0);
             let mut open = Vec::with_capacity(self.streams.len());
             for (mut stream, ready) in std::mem::take(&mut self.streams).into_iter().zip(ready) {
-                let got = if ready || stopped { self.forward(&mut stream)? } else { Got::Nothing };
+                let got = if stream.turn < last_turn {
+                    self.catch_up(&mut stream)?
+                } else if ready || stopped {
+                    self.forward(&mut stream)?
+                } else {
+                    Got::Nothing
+                };
                 match got {
                     Got::Bytes => open.push(stream),
                     Got::Nothing if !stopped => {
                         if silence && stream.is_asking() {
                             let prompt = std::mem::take(&mut stream.pending);
-                            self.pass_on(|sink| sink.write(self.speaker(&stream), &prompt))?;
+                            self.pass_on(|sink| sink.write(stream.speaker, &prompt))?;
                         }
                         open.push(stream);
                     }
                     Got::Nothing | Got::End => {
-                        self.pass_on(|sink| sink.finish(self.speaker(&stream), &stream.pending))?;
+                        self.pass_on(|sink| sink.finish(stream.speaker, &stream.pending))?;
                     }
                 }
             }
@@ -206,8 +226,22 @@ impl Forwarder {
         Ok((ready, stopped))
     }
 
+    /// Takes all that the stream holds by now.
+    fn catch_up(&mut self, stream: &mut Stream) -> io::Result<Got> {
+        /// As much as a pipe holds.
+        const CHUNKS: usize = 64 * 1024 / CHUNK_BYTES;
+        let mut got = Got::Bytes;
+        for _ in 0..CHUNKS {
+            got = self.forward(stream)?;
+            if got != Got::Bytes {
+                break;
+            }
+        }
+        Ok(got)
+    }
+
     fn forward(&mut self, stream: &mut Stream) -> io::Result<Got> {
-        let mut chunk = [0; 16 * 1024];
+        let mut chunk = [0; CHUNK_BYTES];
         let bytes = match stream.pipe.read(&mut chunk) {
             Ok(0) => return Ok(Got::End),
             Ok(bytes) => bytes,
@@ -221,7 +255,7 @@ impl Forwarder {
             None if stream.pending.len() >= LONGEST_LINE_BYTES => stream.pending.len(),
             None => return Ok(Got::Bytes),
         };
-        self.pass_on(|sink| sink.write(self.speaker(stream), &stream.pending[..whole]))?;
+        self.pass_on(|sink| sink.write(stream.speaker, &stream.pending[..whole]))?;
         stream.pending.drain(..whole);
         Ok(Got::Bytes)
     }
@@ -235,10 +269,6 @@ impl Forwarder {
             self.reader_left.store(true, Ordering::Relaxed);
         }
         written
-    }
-
-    fn speaker(&self, stream: &Stream) -> Speaker {
-        Speaker { rank: stream.rank, stream: self.name }
     }
 }
 
@@ -264,7 +294,7 @@ mod tests {
         let mut sink = tempfile::tempfile().unwrap();
         let (stop, _writer) = io::pipe().unwrap();
         let shared = Arc::new(Mutex::new(Sink::new(sink.try_clone().unwrap(), label)));
-        Forwarder::new(sources, shared, "", Arc::default()).unwrap().run(&stop).unwrap();
+        Forwarder::new(vec![("", sources)], shared, Arc::default()).unwrap().run(&stop).unwrap();
         let mut text = Vec::new();
         sink.rewind().unwrap();
         sink.read_to_end(&mut text).unwrap();
@@ -300,6 +330,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_later_comes_later() {
+        let (first, mut writer) = io::pipe().unwrap();
+        let early = "early\n".repeat(8000);
+        writer.write_all(early.as_bytes()).unwrap();
+        let (second, mut late) = io::pipe().unwrap();
+        late.write_all(b"late\n").unwrap();
+        drop((writer, late));
+        let mut sink = tempfile::tempfile().unwrap();
+        let (stop, _writer) = io::pipe().unwrap();
+        let shared = Arc::new(Mutex::new(Sink::new(sink.try_clone().unwrap(), false)));
+        let turns = [("out", first), ("err", second)]
+            .map(|(name, pipe)| (name, vec![Source { rank: Some(0), pipe: pipe.into() }]));
+        Forwarder::new(turns.into(), shared, Arc::default()).unwrap().run(&stop).unwrap();
+        let mut text = String::new();
+        sink.rewind().unwrap();
+        sink.read_to_string(&mut text).unwrap();
+        assert_eq!(text, early + "late\n");
+    }
+
+    #[test]
     fn a_pipe_that_stays_open_is_drained_when_told_to_stop() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"last words").unwrap();
@@ -308,7 +358,7 @@ mod tests {
         drop(stop_writer);
         let source = Source { rank: Some(0), pipe: reader.into() };
         let shared = Arc::new(Mutex::new(Sink::new(sink.try_clone().unwrap(), false)));
-        Forwarder::new(vec![source], shared, "", Arc::default()).unwrap().run(&stop).unwrap();
+        Forwarder::new(vec![("", vec![source])], shared, Arc::default()).unwrap().run(&stop).unwrap();
         let mut text = String::new();
         sink.rewind().unwrap();
         sink.read_to_string(&mut text).unwrap();

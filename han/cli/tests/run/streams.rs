@@ -222,6 +222,22 @@ fn streams_that_share_a_pipe_do_not_cut_each_others_lines() {
 }
 
 #[test]
+fn last_words_stand_behind_what_was_printed_before_in_a_log_of_both_streams() {
+    for _ in 0..20 {
+        let mut log = tempfile::tempfile().unwrap();
+        let (stdout, stderr) = (log.try_clone().unwrap(), log.try_clone().unwrap());
+        let script = "seq 1 3000; echo last words >&2; exit 3";
+        Job::script(&["-n", "1"], script).with(|c| c.stdout(stdout).stderr(stderr)).finish().expect(3, &[]);
+        let mut text = String::new();
+        log.rewind().unwrap();
+        log.read_to_string(&mut text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[2999], lines[3000]), (3002, "3000", "last words"));
+        assert!(lines[3001].ends_with("exited with code 3"), "{}", lines[3001]);
+    }
+}
+
+#[test]
 fn a_prompt_is_shown_before_its_answer() {
     let script = "[ $PMI_RANK = 0 ] || exit 0; printf 'name? '; read x; echo \"hello $x\"";
     let mut job = Job::script(&["-n", "2", "--label"], script).with(|c| c.stdin(Stdio::piped())).start();
