@@ -18,7 +18,7 @@ use super::{Policy, Work};
 use crate::error::Result;
 use crate::schedule::{Action, Schedule};
 use crate::transport::{Posted, Transport};
-use bound::Bound;
+use bound::{Bound, WithoutPlace};
 use event_driven::Lanes;
 
 /// Bytes that an operation reduces and copies before messages are looked after again.
@@ -77,6 +77,7 @@ pub(super) struct Operation {
     lanes: Lanes,
     /// Of sends and of receives, where there are more than may be under way.
     bounds: [Option<Bound>; 2],
+    without_place: WithoutPlace,
 }
 
 /// What became of a step that was to begin.
@@ -113,6 +114,7 @@ impl Operation {
             round_left: 0,
             lanes: Lanes::default(),
             bounds: [None; 2],
+            without_place: WithoutPlace::default(),
         }
     }
 

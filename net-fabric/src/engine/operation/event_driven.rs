@@ -176,7 +176,7 @@ impl Operation {
                 self.pump(lane as usize, around)?;
             }
             self.lanes.touched.clear();
-            if self.woken.is_empty() {
+            if self.woken.is_empty() && !self.wake_for_places() {
                 return Ok(());
             }
         }

@@ -23,6 +23,9 @@ impl Operation {
                 self.begin_in_rounds(step, around)?;
             }
             self.woken.clear();
+            if self.wake_for_places() {
+                continue;
+            }
             if self.round_left > 0 || self.round_ends[0] == self.schedule.len() {
                 return Ok(());
             }
