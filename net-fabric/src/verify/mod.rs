@@ -1,7 +1,9 @@
 //! Proves schedules right, without running them on data.
 //!
 //! [`verify`] takes the schedules of all ranks, and neither the algorithm nor the builder is believed. It shows that
-//! - every message that is sent is received, with the same number and length;
+//! - every message that is sent is received, with the same number and length, and each of two ranks in one direction
+//!   has its own number, counted from 0;
+//! - rounds go on, and of the steps that are begun together one at most sends and one receives, in one round;
 //! - ranks that take one group of steps after the other end even if every send waits for its receive;
 //! - no step reads what nobody has written, or writes into the input, or out of bounds;
 //! - of two steps of a rank that use a byte which one of them writes, one waits for the other: so every order of
@@ -121,7 +123,7 @@ pub fn verify(collective: Collective, shape: &Shape<'_>, schedules: &[Schedule])
     let rooms = || schedules.iter().enumerate().map(room);
     let mut checker = races::Checker::default();
     for (rank, (schedule, room)) in schedules.iter().zip(rooms()).enumerate() {
-        checker.check(rank, schedule, &room)?;
+        checker.check((rank, schedules.len()), schedule, &room)?;
     }
     let steps = schedules.iter().map(Schedule::len).sum();
     if collective == Collective::Barrier {

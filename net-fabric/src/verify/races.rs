@@ -1,7 +1,8 @@
-//! What can be said about one rank's schedule alone: its form, the bounds of its memory, and races.
+//! What can be said about one rank's schedule alone: its form, its messages' numbers, the bounds of its memory, and
+//! races.
 
 use super::{Fault, Room};
-use crate::schedule::{Action, Buffer, Schedule, Span};
+use crate::schedule::{Action, Buffer, Schedule, Span, Step};
 
 /// Checks schedules one by one; keeps its memory for the next.
 #[derive(Default)]
@@ -12,13 +13,21 @@ pub(super) struct Checker {
     readers: Vec<Reader>,
     /// For each step how many of its followers have been met.
     met: Vec<u32>,
+    /// By peer: messages from it and to it that have been met.
+    messages: Vec<[u32; 2]>,
     search: Search,
 }
 
 impl Checker {
-    /// Checks one rank's schedule.
-    pub(super) fn check(&mut self, rank: usize, schedule: &Schedule, room: &Room) -> Result<(), Fault> {
+    /// Checks the schedule of one of so many ranks.
+    pub(super) fn check(
+        &mut self,
+        (rank, ranks): (usize, usize),
+        schedule: &Schedule,
+        room: &Room,
+    ) -> Result<(), Fault> {
         self.check_form(rank, schedule)?;
+        self.check_messages((rank, ranks), schedule)?;
         self.accesses.clear();
         for index in 0..schedule.len() {
             let action = schedule.action(index);
@@ -44,11 +53,12 @@ impl Checker {
         Ok(())
     }
 
-    /// Waits go back and are sorted, followers are their inverse, rounds go on, joined steps do not wait for each other.
+    /// Waits go back and are sorted, followers are their inverse, rounds go on. What is joined is a send and a receive of
+    /// one round, which do not wait for each other.
     fn check_form(&mut self, rank: usize, schedule: &Schedule) -> Result<(), Fault> {
         self.met.clear();
         self.met.resize(schedule.len(), 0);
-        let (mut round, mut group) = (0, 0);
+        let mut before: Option<Step<'_>> = None;
         for (index, step) in schedule.steps().enumerate() {
             let fault = |reason: String| Err(Fault { rank, step: Some(index), reason });
             if !step.waits.is_sorted_by(|a, b| a < b) || step.waits.last().is_some_and(|&last| last as usize >= index) {
@@ -61,15 +71,22 @@ impl Checker {
                 }
                 *met += 1;
             }
-            if step.round < round {
+            if let Some(Step { round, .. }) = before
+                && step.round < round
+            {
                 return fault(format!("is of round {}, behind one of round {round}", step.round));
             }
-            round = step.round;
-            if !step.joined {
-                group = index;
-            } else if index == 0 || step.waits.last().is_some_and(|&last| last as usize >= group) {
-                return fault("is joined with nothing, or with a step that it waits for".into());
+            let exchanges = |before: &Step<'_>| {
+                let directions = [before.action, step.action].map(|action| message(action).map(|(.., sends)| sends));
+                matches!(directions, [Some(one), Some(other)] if one != other)
+                    && before.round == step.round
+                    && !before.joined
+                    && step.waits.last().is_none_or(|&last| (last as usize) < index - 1)
+            };
+            if step.joined && !before.as_ref().is_some_and(exchanges) {
+                return fault("is joined with something else than the other half of an exchange in one round".into());
             }
+            before = Some(step);
         }
         match (0..schedule.len()).find(|&index| self.met[index] as usize != schedule.followers(index).len()) {
             Some(index) => {
@@ -77,6 +94,28 @@ impl Checker {
             }
             None => Ok(()),
         }
+    }
+
+    /// Messages are with other ranks, and those with each are numbered from 0 on in either direction.
+    fn check_messages(&mut self, (rank, ranks): (usize, usize), schedule: &Schedule) -> Result<(), Fault> {
+        self.messages.clear();
+        self.messages.resize(ranks, [0; 2]);
+        for index in 0..schedule.len() {
+            let fault = |reason: String| Err(Fault { rank, step: Some(index), reason });
+            let Some((peer, number, sends)) = message(schedule.action(index)) else { continue };
+            if peer as usize == rank {
+                return fault("is a message to itself".into());
+            }
+            let Some(before) = self.messages.get_mut(peer as usize) else {
+                return fault(format!("is a message of rank {peer}, which is none"));
+            };
+            let before = &mut before[usize::from(sends)];
+            if number != *before {
+                return fault(format!("is message {number}, behind {before} with rank {peer} in its direction"));
+            }
+            *before += 1;
+        }
+        Ok(())
     }
 
     /// Checks that of any two steps with a byte in common that one of them writes, one waits for the other.
@@ -142,6 +181,15 @@ struct Access {
     span: Span,
     step: u32,
     writes: bool,
+}
+
+/// The peer and the number of a message, and whether it is sent.
+fn message(action: Action) -> Option<(u32, u32, bool)> {
+    match action {
+        Action::Send { peer, message, .. } => Some((peer, message, true)),
+        Action::Receive { peer, message, .. } => Some((peer, message, false)),
+        Action::Reduce { .. } | Action::Copy { .. } => None,
+    }
 }
 
 /// Checks that the spans of a step fit together.

@@ -1,5 +1,5 @@
 //! Runs all ranks symbolically, each taking one group of its steps after the other, while every send waits for its
-//! receive.
+//! receive. Each schedule has the form that [`super::races`] checks.
 //!
 //! Each rank's next group is always the same, and a message has one sender and one receiver: whichever order ranks
 //! are looked at in, the same messages complete. So if this run ends, every run in blocking order ends.
@@ -24,10 +24,10 @@ struct Rank<'a> {
     room: Room,
     /// Input, output, scratch.
     memory: [Memory; 3],
-    /// The group at hand, and which of its messages have completed.
+    /// The group at hand, two steps at most, and which of them have completed.
     first: usize,
     behind: usize,
-    complete: u64,
+    complete: [bool; 2],
     written: usize,
 }
 
@@ -70,23 +70,22 @@ impl<'a> Rank<'a> {
         let holding = |holds: bool, bytes| if holds { Memory::operand(bytes, own) } else { Memory::default() };
         let memory =
             [holding(true, room.input_bytes), holding(room.output_is_operand, room.output_bytes), Memory::default()];
-        let mut rank = Self { schedule, room, memory, first: 0, behind: 0, complete: 0, written: 0 };
+        let mut rank = Self { schedule, room, memory, first: 0, behind: 0, complete: [false; 2], written: 0 };
         rank.enter_group(0);
         rank
     }
 
     fn enter_group(&mut self, first: usize) {
         let len = self.schedule.len();
-        (self.first, self.behind, self.complete) = (first, len.min(first + 1), 0);
-        while self.behind < len && self.schedule.joined(self.behind) {
+        (self.first, self.behind, self.complete) = (first, len.min(first + 1), [false; 2]);
+        if self.behind < len && self.schedule.joined(self.behind) {
             self.behind += 1;
         }
     }
 
     /// The first step of the group at hand that is not complete and fits.
     fn find(&self, fits: impl Fn(Action) -> bool) -> Option<usize> {
-        (self.first..self.behind)
-            .find(|&index| self.complete >> (index - self.first) & 1 == 0 && fits(self.schedule.action(index)))
+        (self.first..self.behind).find(|&index| !self.complete[index - self.first] && fits(self.schedule.action(index)))
     }
 
     fn write(&mut self, span: Span, pieces: &[Piece]) {
@@ -104,23 +103,20 @@ impl World<'_> {
         if first == behind {
             return Ok(false);
         }
-        if behind - first > 64 {
-            return Err(Fault { rank, step: Some(first), reason: "more than 64 steps are joined".into() });
-        }
         for index in first..behind {
-            if self.ranks[rank].complete >> (index - first) & 1 == 1 {
+            if self.ranks[rank].complete[index - first] {
                 continue;
             }
             match schedule.action(index) {
                 Action::Send { peer, .. } => {
-                    let peer = self.peer(rank, index, peer)?;
+                    let peer = peer as usize;
                     let from_me = |action| matches!(action, Action::Receive { peer, .. } if peer as usize == rank);
                     let Some(theirs) = self.ranks[peer].find(from_me) else { continue };
                     self.deliver((rank, index), (peer, theirs))?;
                     notice((rank, index), (peer, theirs));
                 }
                 Action::Receive { peer, .. } => {
-                    let peer = self.peer(rank, index, peer)?;
+                    let peer = peer as usize;
                     let to_me = |action| matches!(action, Action::Send { peer, .. } if peer as usize == rank);
                     let Some(theirs) = self.ranks[peer].find(to_me) else { continue };
                     self.deliver((peer, theirs), (rank, index))?;
@@ -128,45 +124,31 @@ impl World<'_> {
                 }
                 Action::Reduce { left, right, into } => {
                     self.reduce(rank, index, [left, right, into])?;
-                    self.ranks[rank].complete |= 1 << (index - first);
+                    self.ranks[rank].complete[index - first] = true;
                 }
                 Action::Copy { from, into } => {
                     self.read(rank, index, from, 0)?;
                     self.ranks[rank].write(into, &self.pieces[0]);
-                    self.ranks[rank].complete |= 1 << (index - first);
+                    self.ranks[rank].complete[index - first] = true;
                 }
             }
         }
         let own = &mut self.ranks[rank];
-        let complete = own.complete.count_ones() as usize == behind - first;
+        let complete = own.complete[..behind - first].iter().all(|&complete| complete);
         if complete {
             own.enter_group(behind);
         }
         Ok(complete)
     }
 
-    fn peer(&self, rank: usize, step: usize, peer: u32) -> Result<usize, Fault> {
-        let fault = |reason| Fault { rank, step: Some(step), reason };
-        match peer as usize {
-            peer if peer == rank => Err(fault("is a message to itself".into())),
-            peer if peer >= self.ranks.len() => Err(fault(format!("is a message of rank {peer}, which is none"))),
-            peer => Ok(peer),
-        }
-    }
-
-    /// Completes a message on both sides.
+    /// Completes a message on both sides. It is the next one of the two ranks in this direction, and both have counted.
     fn deliver(&mut self, (from, send): (usize, usize), (to, receive): (usize, usize)) -> Result<(), Fault> {
         let fault = |reason| Fault { rank: to, step: Some(receive), reason };
         let sent = self.ranks[from].schedule.action(send);
         let received = self.ranks[to].schedule.action(receive);
-        let (Action::Send { message: sent, from: source, .. }, Action::Receive { message, into, .. }) =
-            (sent, received)
-        else {
+        let (Action::Send { from: source, .. }, Action::Receive { into, .. }) = (sent, received) else {
             unreachable!("found as such");
         };
-        if sent != message {
-            return Err(fault(format!("receives message {message} when rank {from} sends message {sent}")));
-        }
         if source.bytes != into.bytes {
             return Err(fault(format!("receives {} bytes when rank {from} sends {}", into.bytes, source.bytes)));
         }
@@ -174,7 +156,7 @@ impl World<'_> {
         self.ranks[to].write(into, &self.pieces[0]);
         for (rank, step) in [(from, send), (to, receive)] {
             let first = self.ranks[rank].first;
-            self.ranks[rank].complete |= 1 << (step - first);
+            self.ranks[rank].complete[step - first] = true;
             self.awake.push(rank);
         }
         self.messages += 1;

@@ -4,7 +4,7 @@ use super::play::{Order, Policy, play};
 use super::survey::{places, shapes};
 use super::{pairs, verify};
 use crate::algorithm::{Algorithm, Collective, Shape, Topology};
-use crate::schedule::{Action, Schedule, Span, Step};
+use crate::schedule::{Action, Buffer, Schedule, Span, Step};
 
 const POLICIES: [Policy; 6] = [
     Policy::Blocking,
@@ -97,13 +97,17 @@ enum Mutation {
     Shorten,
     SwapOperands,
     DropWait(usize),
+    Join,
     Unjoin,
     RoundBack,
+    /// This step and all behind it.
+    RoundForward,
 }
 
 fn mutations(step: &Part) -> Vec<Mutation> {
     use Mutation::*;
-    let mut all = vec![Drop, Duplicate, SwapWithNext, OtherPeer, OtherNumber, SwapOperands, Unjoin, RoundBack, Shorten];
+    let mut all = vec![Drop, Duplicate, SwapWithNext, OtherPeer, OtherNumber, SwapOperands, Shorten];
+    all.extend([Join, Unjoin, RoundBack, RoundForward]);
     all.extend((0..3).map(Shift));
     all.extend((0..step.waits.len()).map(DropWait));
     all
@@ -202,6 +206,16 @@ fn mutate(parts: &[Part], at: usize, mutation: Mutation, size: u32) -> Option<(V
             }
             !implied && bytes > 0
         }
+        Mutation::Join => {
+            let before = parts.get(at.checked_sub(1)?)?.action;
+            if std::mem::replace(&mut parts[at].joined, true) {
+                return None;
+            }
+            !matches!(
+                (before, parts[at].action),
+                (Action::Send { .. }, Action::Receive { .. }) | (Action::Receive { .. }, Action::Send { .. })
+            )
+        }
         Mutation::Unjoin => {
             if !std::mem::replace(&mut parts[at].joined, false) {
                 return None;
@@ -213,6 +227,14 @@ fn mutate(parts: &[Part], at: usize, mutation: Mutation, size: u32) -> Option<(V
                 return None;
             }
             parts[at].round = parts[at - 1].round - 1;
+            true
+        }
+        // Elsewhere there may as well be more rounds.
+        Mutation::RoundForward => {
+            if !parts[at].joined {
+                return None;
+            }
+            parts[at..].iter_mut().for_each(|part| part.round += 1);
             true
         }
     };
@@ -312,6 +334,50 @@ fn every_wait_of_a_barrier_is_needed() {
             assert!(fault.to_string().contains("without having heard of rank"), "{fault}");
         }
     }
+}
+
+/// What ends in blocking order, and may hang or mix up messages under other policies.
+#[test]
+fn schedules_of_other_forms_than_the_proof_has_are_rejected() {
+    let span = |buffer, start| Span::new(buffer, start, 8);
+    let [low, high] = [0, 8].map(|start| span(Buffer::Output, start));
+    let part = |action, round, joined| Part { action, waits: Vec::new(), round, joined };
+    let send = |peer, message, from| part(Action::Send { peer, message, from }, 0, false);
+    let receive = |peer, message, into| part(Action::Receive { peer, message, into }, 0, false);
+    let joined = |part: Part| Part { joined: true, ..part };
+    let reason = |collective, shape: &Shape<'_>, ranks: &[Vec<Part>]| {
+        let schedules: Vec<Schedule> = ranks.iter().map(|parts| put_together(parts, 8)).collect();
+        verify(collective, shape, &schedules).expect_err("another form").reason
+    };
+
+    // Sends of the next round do not begin before this one has ended, and this one waits for them.
+    let shape = Shape { size: 2, bytes: 8, element_bytes: 8, ..Shape::default() };
+    let rank = |peer: u32| {
+        let (own, theirs) = (span(Buffer::Input, 0), span(Buffer::Scratch, 0));
+        let (left, right) = if peer == 1 { (own, theirs) } else { (theirs, own) };
+        let sum = Part { waits: vec![0], ..part(Action::Reduce { left, right, into: low }, 1, false) };
+        vec![receive(peer, 0, theirs), Part { round: 1, ..joined(send(peer, 0, own)) }, sum]
+    };
+    let fault = reason(Collective::Allreduce, &shape, &[rank(1), rank(0)]);
+    assert!(fault.starts_with("is joined with something else"), "{fault}");
+
+    // Two messages of one number, and numbers that do not begin with 0.
+    let shape = Shape { bytes: 16, ..shape };
+    for (numbers, expected) in [([0, 0], "is message 0, behind 1 with"), ([1, 2], "is message 1, behind 0 with")] {
+        let [first, second] = numbers;
+        let root = vec![send(1, first, low), send(1, second, high)];
+        let leaf = vec![receive(0, first, low), receive(0, second, high)];
+        let fault = reason(Collective::Bcast, &shape, &[root, leaf]);
+        assert!(fault.starts_with(expected), "{fault}");
+    }
+
+    // Where one message at a time may be sent, it is the one that is received last.
+    let shape = Shape { size: 3, ..shape };
+    let root = vec![send(1, 0, low), joined(send(2, 0, high)), send(2, 1, low)];
+    let relay = vec![receive(0, 0, high), Part { waits: vec![0], ..send(1, 0, high) }, receive(0, 1, low)];
+    let leaf = vec![receive(2, 0, high), receive(0, 0, low)];
+    let fault = reason(Collective::Bcast, &shape, &[root, leaf, relay]);
+    assert!(fault.starts_with("is joined with something else"), "{fault}");
 }
 
 #[test]
