@@ -23,6 +23,8 @@ const JOB_BYTES: usize = 8;
 /// Starts recording, if that is configured. Collective over all ranks, all of which have it configured.
 pub(crate) fn start(context: &Inner) -> Result<Option<Trace>> {
     let Some(path) = &context.config.trace else { return Ok(None) };
+    // A program may change its directory. Where there is none, no file can be written either, as is found out below.
+    let path = &std::path::absolute(path).unwrap_or_else(|_| path.clone());
     // The world's calls are the program's: messages tell their numbers.
     let world = &mut context.beside_world()?;
     let rank = world.rank();

@@ -11,7 +11,7 @@ use nix::unistd::{Pid, mkfifo};
 use serde_json::json;
 
 use crate::harness::{Job, eventually};
-use crate::roles::{LIMIT, job, program};
+use crate::roles::{ELSEWHERE, LIMIT, job, program};
 use crate::testbed::Testbed;
 use crate::traced::{Traced, folder, han_trace, names};
 
@@ -59,6 +59,23 @@ fn a_file_of_something_else_is_not_written_over() {
             job(&["-n", "2"], "few", &file).finish().expect(0, &[]);
         }
         assert!(fs::read_to_string(&file).unwrap().starts_with("{\"displayTimeUnit\""));
+    }
+}
+
+#[test]
+fn a_program_may_change_its_directory() {
+    for options in [&["-n", "2"][..], &["-n", "2", "--nodes", "2"]] {
+        let (folder, file) = folder();
+        let own = folder.path().join(ELSEWHERE);
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("trace.json"), "precious").unwrap();
+        let script = format!("cd {} && exec {}", folder.path().display(), program().join(" "));
+        let job = Job::script(options, &script).env("HAN_TEST_ROLE", "moves").env("HAN_TRACE", "trace.json");
+        job.finish().expect(0, &[]);
+        assert_eq!(fs::read_to_string(own.join("trace.json")).unwrap(), "precious");
+        assert_eq!(names(&folder), [ELSEWHERE, "trace.json"]);
+        let calls = Traced::read(&file);
+        assert!((0..2).all(|rank| calls.calls(rank).len() == 2), "{calls:?}");
     }
 }
 

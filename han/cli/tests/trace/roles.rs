@@ -31,6 +31,7 @@ fn play_a_role() {
     let Ok(role) = env::var(ROLE) else { return };
     let played = match role.as_str() {
         "few" => few(),
+        "moves" => moves(),
         "tasks" => tasks(),
         "stream" => stream(),
         "limited" => limited(),
@@ -70,6 +71,18 @@ fn few() -> Result<()> {
     println!("done");
     context.finalize()
 }
+
+/// Two calls, each in a directory of its own.
+fn moves() -> Result<()> {
+    let context = Context::init()?;
+    context.world().barrier()?;
+    env::set_current_dir(ELSEWHERE).unwrap();
+    context.world().barrier()?;
+    context.finalize()
+}
+
+/// Where ranks of the role `moves` go.
+pub(crate) const ELSEWHERE: &str = "elsewhere";
 
 /// The bytes that files may have, for the role of that name.
 pub(crate) const LIMIT: &str = "HAN_TEST_LIMIT";
