@@ -28,12 +28,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PREFIX {node}", value_parser = crate::run::prefix)]
     pub(super) node_exec: Option<String>,
     /// Smallest message, in bytes; K, M and G are powers of 1024. Sizes are rounded down to whole elements, of which
-    /// there is at least one unless B is 0
-    #[arg(long, value_name = "B", default_value = "4", value_parser = parse_bytes)]
-    pub(super) min: usize,
-    /// Largest message
-    #[arg(long, value_name = "B", default_value = "4M", value_parser = parse_bytes)]
-    pub(super) max: usize,
+    /// there is at least one unless B is 0 [default: 4, or --max if that is less]
+    #[arg(long, value_name = "B", value_parser = parse_bytes)]
+    min: Option<usize>,
+    /// Largest message [default: 4M, or --min if that is more]
+    #[arg(long, value_name = "B", value_parser = parse_bytes)]
+    max: Option<usize>,
     /// Sizes between them: powers of this number
     #[arg(long, value_name = "F", default_value_t = 2, value_parser = within(2..=u32::MAX))]
     pub(super) factor: u32,
@@ -101,6 +101,23 @@ pub(crate) struct Args {
     #[arg(long, hide = true, num_args = 2, value_names = ["FIRST", "SECOND"])]
     pub(super) one_way: Option<Vec<usize>>,
 }
+
+impl Args {
+    /// Bytes of the smallest message.
+    pub(super) fn min(&self) -> usize {
+        self.min.unwrap_or_else(|| self.max.map_or(MIN, |max| MIN.min(max)))
+    }
+
+    /// Bytes of the largest message.
+    pub(super) fn max(&self) -> usize {
+        self.max.unwrap_or_else(|| self.min.map_or(MAX, |min| MAX.max(min)))
+    }
+}
+
+/// Bytes of the smallest message, unless something else is said.
+const MIN: usize = 4;
+/// Bytes of the largest message, unless something else is said.
+const MAX: usize = 4 << 20;
 
 /// What `--limits` has no use for: two processes measure, always the same.
 const NOT_OF_LIMITS: [&str; 19] = [
@@ -197,8 +214,9 @@ pub(crate) fn parse_setting(text: &str) -> std::result::Result<String, String> {
 /// Finds what is wrong with the arguments before any process is started.
 pub(super) fn check(args: &Args) -> Result<()> {
     // --noise measures one length, the largest.
-    if args.noise.is_none() && args.min > args.max {
-        return Err(format!("--min {} is more than --max {}", args.min, args.max).into());
+    let (min, max) = (args.min(), args.max());
+    if args.noise.is_none() && min > max {
+        return Err(format!("--min {min} is more than --max {max}").into());
     }
     if args.svg.is_some() && !args.overlap && args.noise.is_none() {
         return Err("--svg draws what --noise or --overlap measures: give one of them".into());
@@ -246,8 +264,8 @@ pub(super) fn counts(collective: Collective, args: &Args, element_bytes: usize) 
     }
     let factor = args.factor as usize;
     let mut counts = Vec::new();
-    let (mut bytes, mut power) = (args.min, 1usize);
-    while bytes <= args.max {
+    let (mut bytes, mut power) = (args.min(), 1usize);
+    while bytes <= args.max() {
         let count = if bytes == 0 { 0 } else { (bytes / element_bytes).max(1) };
         if counts.last() != Some(&count) {
             counts.push(count);
@@ -296,6 +314,21 @@ mod tests {
         let args = parse(&["bcast", "--min", "0", "--max", "32"]).expect("valid");
         assert_eq!(counts(Collective::Bcast, &args, 16), [0, 1, 2]);
         assert_eq!(counts(Collective::Barrier, &args, 16), [0]);
+    }
+
+    #[test]
+    fn one_bound_beyond_the_other_s_default_stands_for_both() {
+        for (words, expected) in [
+            (&["bcast", "--min", "16M"][..], &[16 << 20][..]),
+            (&["bcast", "--max", "2"], &[2]),
+            (&["bcast", "--max", "0"], &[0]),
+            (&["bcast", "--min", "2M"], &[2 << 20, 4 << 20]),
+            (&["bcast", "--max", "8"], &[4, 8]),
+        ] {
+            let args = parse(words).expect("valid");
+            assert!(check(&args).is_ok(), "{words:?}");
+            assert_eq!(counts(Collective::Bcast, &args, 1), expected, "{words:?}");
+        }
     }
 
     #[test]

@@ -110,7 +110,7 @@ fn job(args: &Args, policy: &str, turn: u32) -> Result<Sample> {
 
 /// Elements of each operation: as many as fit into `--max`, but no operation is of none.
 fn count(args: &Args) -> usize {
-    (args.max / args.dtype.size()).max(1)
+    (args.max() / args.dtype.size()).max(1)
 }
 
 /// One rank of such a job.
