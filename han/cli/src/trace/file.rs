@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use han::trace::{Alignment, Mark, Offset};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::Result;
+use super::event::{self, Event};
 use crate::whole::MOST_RANKS;
 
 /// A century in microseconds, which no clock of a machine shows. Of much greater times sums would be wrong.
@@ -42,26 +43,11 @@ pub(super) struct Rank {
     marks: Vec<(u64, u64)>,
 }
 
-/// One event of the format.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Event {
-    pub(super) name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cat: Option<String>,
-    pub(super) ph: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ts: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) dur: Option<f64>,
-    pub(super) pid: usize,
-    pub(super) tid: usize,
-    pub(super) args: Map<String, Value>,
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Content {
     other_data: Head,
+    #[serde(deserialize_with = "event::read_all")]
     trace_events: Vec<Event>,
 }
 

@@ -1,5 +1,6 @@
 //! `han trace`: what a file of `HAN_TRACE` says, in tables and as a picture.
 
+mod event;
 mod file;
 mod picture;
 mod spans;

@@ -91,9 +91,8 @@ pub(super) fn draw(traced: &Traced, spans: &[Span<'_>], window: &Window, zero_us
 
 /// The rows that the file names.
 fn rows(traced: &Traced) -> Rows {
-    let named = traced.events.iter().filter(|event| event.ph == "M" && event.name == "thread_name");
-    let name = |event: &super::file::Event| event.args.get("name").and_then(|name| name.as_str()).map(str::to_owned);
-    named.filter_map(|event| Some(((event.pid, event.tid), name(event)?))).collect()
+    let named = traced.events.iter().filter(|event| *event.ph == "M" && *event.name == "thread_name");
+    named.filter_map(|event| Some(((event.pid, event.tid), event.arg("name")?.word()?.to_owned()))).collect()
 }
 
 fn head(svg: &mut Svg, traced: &Traced, spans: &[Span<'_>], window: &Window, zero_us: f64) {
@@ -145,7 +144,7 @@ fn boxed(svg: &mut Svg, scale: &Scale, span: &Span<'_>, y: f64) {
     let x = scale.x(span.begin_us);
     // A short span is still to be seen.
     let width = (scale.x(span.end_us) - x).max(0.5);
-    let edge = match (span.word("error"), span.event.args.get("open")) {
+    let edge = match (span.word("error"), span.event.arg("open")) {
         (Some(_), _) => " stroke=\"red\" stroke-width=\"2\"",
         (None, Some(_)) => " stroke=\"red\" stroke-dasharray=\"3 2\"",
         (None, None) => " stroke=\"white\" stroke-width=\"0.4\"",
@@ -162,7 +161,7 @@ fn boxed(svg: &mut Svg, scale: &Scale, span: &Span<'_>, y: f64) {
             let bytes = usize::try_from(bytes).map_or_else(|_| bytes.to_string(), bytes_text);
             format!("{} {bytes}", span.event.name)
         }
-        (None, None) => span.event.name.clone(),
+        (None, None) => span.event.name.to_string(),
     };
     if LETTER * as_f64(text.len()) + 2.0 <= width {
         let colour = if matches!(kind, "sr" | "sa" | "ir" | "ia" | "writing the trace") { "white" } else { "black" };
@@ -175,7 +174,7 @@ fn title(span: &Span<'_>, scale: &Scale) -> String {
     let begin = time_text(span.begin_us - scale.zero_us);
     let mut text = format!("{}: {} us from {begin} us on", span.event.name, time_text(span.length_us()));
     for (key, value) in &span.event.args {
-        let _ = write!(text, ", {key} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        let _ = write!(text, ", {key} {value}");
     }
     text
 }

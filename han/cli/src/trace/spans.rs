@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use super::Result;
-use super::file::{Event, Traced};
+use super::event::Event;
+use super::file::Traced;
 
 /// Something that was under way.
 #[derive(Debug, Clone)]
@@ -60,7 +59,7 @@ pub(super) fn longest_call(spans: &[Span<'_>]) -> Option<Call> {
 
 impl<'a> Span<'a> {
     fn of(event: &'a Event) -> Option<Self> {
-        let begin_us = event.ts.filter(|_| event.ph == "X")?;
+        let begin_us = event.ts.filter(|_| *event.ph == "X")?;
         let end_us = begin_us + event.dur?;
         Some(Self { rank: event.pid, row: event.tid, begin_us, end_us, event })
     }
@@ -77,15 +76,15 @@ impl<'a> Span<'a> {
     }
 
     pub(super) fn is_call(&self) -> bool {
-        self.event.cat.as_deref() == Some("call")
+        self.event.cat.as_ref().is_some_and(|cat| **cat == "call")
     }
 
     pub(super) fn number(&self, key: &str) -> Option<u64> {
-        self.event.args.get(key).and_then(Value::as_u64)
+        self.event.arg(key)?.number()
     }
 
     pub(super) fn word(&self, key: &str) -> Option<&'a str> {
-        self.event.args.get(key).and_then(Value::as_str)
+        self.event.arg(key)?.word()
     }
 
     pub(super) fn length_us(&self) -> f64 {
@@ -147,8 +146,8 @@ mod tests {
     use super::*;
 
     fn event() -> Event {
-        let (name, ph) = ("x".to_owned(), "X".to_owned());
-        Event { name, cat: None, ph, ts: None, dur: None, pid: 0, tid: 0, args: serde_json::Map::new() }
+        let [name, ph] = ["x", "X"].map(|word| word.to_owned().into());
+        Event { name, cat: None, ph, ts: None, dur: None, pid: 0, tid: 0, args: Box::default() }
     }
 
     fn spans<'a>(event: &'a Event, times: &[(f64, f64)]) -> Vec<Span<'a>> {

@@ -76,14 +76,16 @@ fn all_spans(traced: &Traced) -> u64 {
 fn of_ranks(traced: &Traced, spans: &[Span<'_>], window: &Window) -> Table {
     let mut table = tables::plain(["rank", "node", "host", "spans", "dropped", "in calls us", "share"]);
     for rank in &traced.ranks {
-        let own = || spans.iter().filter(|span| span.rank == rank.rank);
-        let in_calls = busy_us(own().filter(|span| span.is_call() || span.event.name == "wait"));
+        // They are in order of rank.
+        let begin = spans.partition_point(|span| span.rank < rank.rank);
+        let own = &spans[begin..spans.partition_point(|span| span.rank <= rank.rank)];
+        let in_calls = busy_us(own.iter().filter(|span| span.is_call() || *span.event.name == "wait"));
         let share = if window.length_us() > 0.0 { 100.0 * in_calls / window.length_us() } else { 0.0 };
         table.add_row([
             rank.rank.to_string(),
             rank.node.to_string(),
             rank.host.clone(),
-            own().count().to_string(),
+            own.len().to_string(),
             rank.dropped.to_string(),
             time_text(in_calls),
             format!("{share:.1} %"),
@@ -112,7 +114,7 @@ fn of_calls(whole: &[Span<'_>], spans: &[Span<'_>]) -> Table {
     let mut kinds = BTreeMap::<(&str, u64, &str), Calls>::new();
     for call in calls.values() {
         let first = &call[0];
-        let kind = (&*first.event.name, first.number("bytes").unwrap_or(0), first.word("choice").unwrap_or(""));
+        let kind = (first.event.name.as_str(), first.number("bytes").unwrap_or(0), first.word("choice").unwrap_or(""));
         let of_kind = kinds.entry(kind).or_default();
         let begins = || call.iter().map(|span| span.begin_us);
         let (first, last) = (begins().fold(f64::INFINITY, f64::min), begins().fold(f64::NEG_INFINITY, f64::max));
@@ -150,10 +152,10 @@ fn of_tasks(traced: &Traced, spans: &[Span<'_>]) -> Table {
             tasks.entry((span.rank, call)).or_default().push(span);
         }
     }
-    let has_tasks = |call: &CallName| traced.ranks.iter().any(|rank| tasks.contains_key(&(rank.rank, *call)));
+    let with_tasks: BTreeSet<CallName> = tasks.keys().map(|(_, call)| *call).collect();
     let mut kinds = BTreeMap::<(&str, u64), (f64, BTreeSet<CallName>)>::new();
     for span in spans.iter().filter(|span| span.is_call()) {
-        if let Some(call) = span.call().filter(has_tasks) {
+        if let Some(call) = span.call().filter(|call| with_tasks.contains(call)) {
             let (time_us, calls) = kinds.entry((&span.event.name, span.number("bytes").unwrap_or(0))).or_default();
             *time_us += span.length_us();
             calls.insert(call);
