@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use han::Collective;
+use shm_core::settings::parse_bytes;
 
 /// Where an MPI was measured to be faster than han: on 16 cores of an Intel Xeon, in one run of two, and in both where vectors are
 /// written between calls (`benches/baselines`, `docs/never-worse.md`).
@@ -208,8 +209,8 @@ impl Rule {
         };
         for part in parts {
             match part.split_once('=') {
-                Some(("ranks", value)) => rule.ranks = range(value).ok_or_else(|| bad(part, RANGES))?,
-                Some(("bytes", value)) => rule.bytes = range(value).ok_or_else(|| bad(part, RANGES))?,
+                Some(("ranks", value)) => rule.ranks = range(value, number).ok_or_else(|| bad(part, RANGES))?,
+                Some(("bytes", value)) => rule.bytes = range(value, bytes).ok_or_else(|| bad(part, SIZES))?,
                 Some(("nodes", "one")) => rule.several_nodes = Some(false),
                 Some(("nodes", "several")) => rule.several_nodes = Some(true),
                 Some(("cores", "own")) => rule.own_cores = Some(true),
@@ -223,17 +224,27 @@ impl Rule {
 }
 
 const BOUNDS: &str = "ranks=2..4, bytes=..64, nodes=one, nodes=several, cores=own, cores=shared or mpi=NAME";
-const RANGES: &str = "a number or a range such as 2..4, ..64 or 65536..";
+const RANGES: &str = "a number or a range such as 2..4, ..64 or 16..";
+const SIZES: &str = "a number of bytes or a range such as 64, ..4K or 1M..";
 
-/// `7`, `2..4` (both included), `..4` or `2..`.
-fn range(text: &str) -> Option<RangeInclusive<usize>> {
+/// `7`, `2..4` (both included), `..4` or `2..`, of what `read` reads.
+fn range(text: &str, read: fn(&str) -> Option<usize>) -> Option<RangeInclusive<usize>> {
     let Some((first, last)) = text.split_once("..") else {
-        let only = text.parse().ok()?;
+        let only = read(text)?;
         return Some(only..=only);
     };
-    let number = |text: &str, open: usize| if text.is_empty() { Some(open) } else { text.parse().ok() };
-    let range = number(first, 0)?..=number(last, usize::MAX)?;
+    let bound = |text: &str, open: usize| if text.is_empty() { Some(open) } else { read(text) };
+    let range = bound(first, 0)?..=bound(last, usize::MAX)?;
     (!range.is_empty()).then_some(range)
+}
+
+fn number(text: &str) -> Option<usize> {
+    text.parse().ok()
+}
+
+/// With K, M and G as everywhere.
+fn bytes(text: &str) -> Option<usize> {
+    parse_bytes(text).ok()
 }
 
 #[cfg(test)]
@@ -291,11 +302,19 @@ mod tests {
     }
 
     #[test]
+    fn sizes_take_k_m_and_g() {
+        let rules = Rules::read(None, Some("bcast:bytes=..64K,reduce:bytes=1M..2M,allreduce:bytes=1G")).unwrap();
+        let bytes: Vec<_> = rules.rules.into_iter().map(|rule| rule.bytes).collect();
+        assert_eq!(bytes, [0..=64 << 10, 1 << 20..=2 << 20, 1 << 30..=1 << 30]);
+    }
+
+    #[test]
     fn mistakes_are_answered_with_what_is_valid() {
         for (text, expected) in [
             ("scan", "all, barrier, bcast, reduce, allreduce"),
-            ("bcast:bytes=a", "2..4"),
-            ("bcast:bytes=9..3", "2..4"),
+            ("bcast:bytes=a", "1M.."),
+            ("bcast:bytes=9..3", "1M.."),
+            ("bcast:ranks=4K", "2..4"),
             ("bcast:ranks", "ranks=2..4"),
             ("bcast:nodes=2", "nodes=one"),
             ("bcast:cores=2", "cores=own"),
