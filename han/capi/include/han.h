@@ -215,9 +215,9 @@ int han_comm_describe(han_comm_t comm, char *text, size_t size);
 typedef enum han_datatype {
     HAN_DATATYPE_NULL = -1,
     HAN_INT8 = 0,
-    HAN_INT16 = 1,
-    HAN_INT32 = 2,
-    HAN_INT64 = 3,
+    HAN_INT16 = 1,           /* short */
+    HAN_INT32 = 2,           /* int */
+    HAN_INT64 = 3,           /* long and long long */
     HAN_UINT8 = 4,
     HAN_UINT16 = 5,
     HAN_UINT32 = 6,

@@ -7,6 +7,7 @@
 use crate::abi::{Source, Target, null};
 use crate::error::{Code, Failure, Outcome};
 use crate::handle::Handle;
+use crate::names;
 use crate::process::{Process, unknown};
 use han::{Call, Communicator, Datatype, Op, Operator, UserOperator};
 use std::ffi::c_int;
@@ -196,8 +197,17 @@ fn rare_operator(process: &Process, handle: Handle<UserOperator>, datatype: Data
     if op.is_defined_for(datatype) {
         return Ok(op);
     }
-    let message = format!("the operator {} is not defined for the datatype {datatype}", op.name());
-    Err(Failure::new(Code::Op, message))
+    let op = predefined(handle).map_or_else(|| op.name().to_owned(), names::operator);
+    Err(undefined(&op, datatype))
+}
+
+#[cold]
+fn undefined(op: &str, datatype: Datatype) -> Failure {
+    let (name, has) = (names::datatype(datatype), names::operators_of(datatype));
+    let value = names::value_of(datatype).map(names::datatype);
+    let value = value.map(|value| format!("; {value} is that of a value without an index")).unwrap_or_default();
+    let message = format!("the operator {op} is not defined for the datatype {name}, which has {has}{value}");
+    Failure::new(Code::Op, message)
 }
 
 #[inline]
@@ -257,6 +267,6 @@ fn too_large(count: usize, datatype: Datatype) -> Failure {
     if count == usize::MAX {
         return Failure::new(Code::Count, "count is negative");
     }
-    let message = format!("{count} elements of {datatype} do not fit into the address space");
+    let message = format!("{count} elements of {} do not fit into the address space", names::datatype(datatype));
     Failure::new(Code::Count, message)
 }

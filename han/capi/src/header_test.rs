@@ -5,6 +5,7 @@ use crate::arguments::IN_PLACE;
 use crate::communicator::UNDEFINED;
 use crate::error::Code;
 use crate::lifecycle::VERSION;
+use crate::names::{self, constant};
 use han::{Datatype, Operator};
 use std::collections::BTreeMap;
 
@@ -49,18 +50,6 @@ type Constants = BTreeMap<String, i64>;
 /// By name: the types of the result and of the parameters, as the text has them.
 type Functions = BTreeMap<String, Vec<String>>;
 
-/// `ComplexFloat` as `HAN_COMPLEX_FLOAT`.
-fn constant(prefix: &str, name: &str) -> String {
-    let mut constant = prefix.to_owned();
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() {
-            constant.push('_');
-        }
-        constant.push(letter.to_ascii_uppercase());
-    }
-    constant
-}
-
 fn in_the_code() -> Constants {
     let mut constants = Constants::new();
     let mut add = |name: String, value| assert!(constants.insert(name, value).is_none());
@@ -77,16 +66,12 @@ fn in_the_code() -> Constants {
         add(constant("HAN_ERR", &format!("{code:?}")), i64::from(code as i32));
     }
     for datatype in Datatype::ALL {
-        let name = match datatype {
-            Datatype::TwoInt => "HAN_2INT".to_owned(),
-            _ => constant("HAN", &format!("{datatype:?}")),
-        };
-        add(name, i64::from(datatype.code()));
+        add(names::datatype(datatype), i64::from(datatype.code()));
     }
     let largest = Datatype::record(Datatype::MOST_RECORD_BYTES).map_or(0, |record| record.code().into());
     add("HAN_RECORD_LARGEST".to_owned(), largest);
     for operator in Operator::ALL {
-        add(constant("HAN", &format!("{operator:?}")), i64::from(operator.code()) + 1);
+        add(names::operator(operator), i64::from(operator.code()) + 1);
     }
     constants
 }

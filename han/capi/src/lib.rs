@@ -24,6 +24,7 @@ mod gate;
 mod handle;
 mod lifecycle;
 mod memory;
+mod names;
 mod operator;
 mod process;
 mod request;

@@ -88,6 +88,13 @@ static void unknown_datatypes(void) {
     }
     CHECK(bytes == 77);
     EXPECT(HAN_ERR_OP, han_allreduce(a, b, 1, HAN_DOUBLE, HAN_BAND, world));
+    const char *of_double = "operator HAN_BAND is not defined for the datatype HAN_DOUBLE, which has HAN_SUM, HAN_PROD, ";
+    CHECK(strstr(han_last_error_message(), of_double));
+    EXPECT(HAN_ERR_OP, han_allreduce(a, b, 1, HAN_LONG_INT, HAN_SUM, world));
+    const char *of_pair = "datatype HAN_LONG_INT, which has HAN_MINLOC, HAN_MAXLOC; HAN_INT64 is that of a value without";
+    CHECK(strstr(han_last_error_message(), of_pair));
+    EXPECT(HAN_ERR_OP, han_allreduce(a, b, 1, HAN_RECORD(24), HAN_SUM, world));
+    CHECK(strstr(han_last_error_message(), "datatype HAN_RECORD(24), which has those of han_op_create alone"));
     EXPECT(HAN_ERR_OP, han_allreduce(a, b, 1, HAN_DOUBLE_INT, HAN_SUM, world));
     EXPECT(HAN_ERR_OP, han_allreduce(a, b, 1, HAN_BYTE, HAN_SUM, world));
 }
