@@ -13,7 +13,7 @@ use crate::exchange::AllgatherFunction;
 use crate::handle::Handle;
 use crate::operator::OpFunction;
 use crate::request::Request;
-use crate::{collective, communicator, lifecycle, memory, operator, request};
+use crate::{collective, communicator, gate, lifecycle, memory, operator, request};
 use han::{Communicator, UserOperator};
 use shm_core::say;
 use std::ffi::{c_int, c_void};
@@ -88,7 +88,12 @@ fn target(buffer: Target) -> Target {
 fn finish(code: c_int, ierror: Ierror) {
     ierror.set(code);
     if ierror.is_null() && code != SUCCESS {
-        say(&format!("han: {} (error {code})", error::last_message()));
+        let (message, mut rank) = (error::last_message(), String::new());
+        gate::call("", |process| {
+            rank = format!("rank {}: ", process.context.world().rank());
+            Ok(())
+        });
+        say(&format!("han: {rank}{message} (error {code})"));
         lifecycle::han_abort(code);
     }
 }
@@ -219,7 +224,7 @@ bind_counted! {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn han_fortran_initialized(flag: Out<bool>, ierror: Ierror) {
-    flag.set(crate::gate::is_initialized());
+    flag.set(gate::is_initialized());
     finish(SUCCESS, ierror);
 }
 
@@ -237,7 +242,7 @@ pub extern "C" fn han_fortran_test(request: InOut<Handle<Request>>, flag: Out<bo
 
 #[unsafe(no_mangle)]
 pub extern "C" fn han_fortran_comm_describe(comm: Comm, text: Text, length: c_int, ierror: Ierror) {
-    let code = crate::gate::call("han_comm_describe", |process| {
+    let code = gate::call("han_comm_describe", |process| {
         let description = process.communicator(comm.0)?.describe();
         if text.is_null() {
             return Err(null(Code::Arg, "text"));
