@@ -34,7 +34,7 @@ impl Client {
         let mut own = MaybeUninit::<sys::pmix_proc_t>::zeroed();
         // SAFETY: there is room for a process's name; no information is passed.
         let status = unsafe { library.PMIx_Init(own.as_mut_ptr(), ptr::null_mut(), 0) };
-        check(library, status, || "PMIx_Init".to_owned())?;
+        check(library, status, || "PMIx_Init".to_owned()).map_err(|why| Error::NoLauncher(Box::new(why)))?;
         // SAFETY: zeros are a value of this type, which is made of numbers, and the call has written the name there.
         let own = unsafe { own.assume_init() };
         let mut client = Self { library, own, size: 0 };

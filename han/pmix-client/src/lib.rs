@@ -29,6 +29,12 @@ pub enum Error {
         /// libpmix's word for it.
         reason: String,
     },
+    /// Nobody is there to be joined.
+    #[error(
+        "{0}: the launcher that set PMIX_NAMESPACE has ended, or has not started this process; a process that is to be alone: \
+         env -u PMIX_NAMESPACE -u OMPI_COMM_WORLD_SIZE"
+    )]
+    NoLauncher(Box<Error>),
     /// The launcher answered with something else.
     #[error("{call} gave {got}")]
     Unexpected {

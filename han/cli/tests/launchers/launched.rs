@@ -156,7 +156,9 @@ fn a_rank_that_ends_without_a_word_is_not_waited_for_in_silence() {
 fn a_launcher_that_has_gone_is_missed() {
     let mut command = Command::new(hello());
     command.env("PMIX_NAMESPACE", "nowhere").env("PMIX_RANK", "0");
-    Job::of(command).finish().expect(1, &["hello: ", "PMIx: PMIx_Init"]);
+    let why =
+        ["hello: ", "PMIx: PMIx_Init", "a process that is to be alone: env -u PMIX_NAMESPACE -u OMPI_COMM_WORLD_SIZE"];
+    Job::of(command).finish().expect(1, &why);
 }
 
 /// What a shell of `srun --pty bash` hands to the ranks of a job that it starts.
