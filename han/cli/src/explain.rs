@@ -11,7 +11,7 @@ use han::select::NodesForm;
 use han::select::form::Choice;
 use han::task::{Across, TaskShape, figure};
 use han::{Collective, Config, Datatype};
-use reduce_kernels::Folding;
+use reduce_kernels::{Folding, say};
 use serde::Serialize;
 use shm_core::settings::KEYS;
 use shm_core::{Circumstances, Explanation, Question, explain};
@@ -30,6 +30,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The collectives that need a length.
 const WITH_DATA: [(&str, &str); 3] = [("collective", "bcast"), ("collective", "reduce"), ("collective", "allreduce")];
+/// The datatypes that are taken unless one is given: the first of which a vector has a whole number.
+const DEFAULTS: [Datatype; 3] = [Datatype::Float, Datatype::Uint16, Datatype::Uint8];
 /// The setting by which leaders reduce and broadcast instead of an allreduce.
 const SPLIT: &str = "inter_allreduce_algorithm=ir+ib";
 /// Keys of a node's engine that say something of the network, too.
@@ -40,7 +42,7 @@ pub(crate) struct Args {
     /// What to explain: barrier, bcast, reduce or allreduce
     #[arg(value_name = "COLL", value_parser = named::collective)]
     collective: Collective,
-    /// Length of a rank's vector, in bytes; K, M and G are powers of 1024
+    /// Length of a rank's vector, in bytes; K, M and G are powers of 1024. A barrier has none
     #[arg(value_name = "BYTES", value_parser = parse_bytes, required_if_eq_any = WITH_DATA)]
     bytes: Option<usize>,
     /// Number of ranks [default: one a usable core; with several nodes two a node]
@@ -52,10 +54,11 @@ pub(crate) struct Args {
     /// Command prefix for the ranks of a node, as of `han run`: the network is looked at behind it, as on node 0
     #[arg(long, value_name = "PREFIX {node}", requires = "nodes", value_parser = prefix)]
     node_exec: Option<String>,
-    /// Root of bcast and reduce [default: 0]
+    /// Root of bcast and reduce [default: 0]; an error for the others
     #[arg(long, value_name = "R")]
     root: Option<usize>,
-    /// Datatype of the elements; all operators of a datatype that commute are carried out alike [default: f32]
+    /// Datatype of the elements; all operators of a datatype that commute are carried out alike [default:
+    /// the first of f32, u16 and u8 of which BYTES is a multiple]
     #[arg(long, value_name = "TYPE", value_parser = parse_datatype)]
     dtype: Option<Datatype>,
     /// The operator does not commute: it is one of the program's own, which keeps rank order
@@ -86,8 +89,21 @@ impl Args {
         self.root.unwrap_or(0)
     }
 
+    fn bytes(&self) -> usize {
+        self.bytes.filter(|_| self.collective.has_data()).unwrap_or(0)
+    }
+
     fn dtype(&self) -> Datatype {
-        self.dtype.unwrap_or(Datatype::Float)
+        let fits = |dtype: &Datatype| self.bytes().is_multiple_of(dtype.size());
+        self.dtype.or_else(|| DEFAULTS.into_iter().find(fits)).unwrap_or(DEFAULTS[0])
+    }
+
+    /// Why the datatype is another one than usual, if nobody has asked for it.
+    fn point_of_dtype(&self) -> Option<explain::Point> {
+        let (dtype, usual, bytes) = (self.dtype(), DEFAULTS[0], self.bytes());
+        let because = || format!("{usual} has {} bytes, of which {bytes} is no multiple", usual.size());
+        (self.dtype.is_none() && dtype != usual)
+            .then(|| explain::Point::new("datatype", dtype.name(), because(), "--dtype"))
     }
 
     fn reduces(&self) -> bool {
@@ -114,7 +130,8 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
         return between_nodes(args, config, ranks);
     }
     let methods = trial::methods(&config, &args.set)?;
-    let explanation = Circumstances::here(0..ranks, config.settings, &methods)?.explain(question(args));
+    let mut explanation = Circumstances::here(0..ranks, config.settings, &methods)?.explain(question(args));
+    explanation.points.extend(args.point_of_dtype());
     if args.json {
         writeln!(stdout(), "{}", serde_json::to_string(&Line::of(&explanation))?)?;
     } else {
@@ -127,7 +144,7 @@ pub(crate) fn main(args: &Args) -> Result<ExitCode> {
 fn question(args: &Args) -> Question {
     Question {
         collective: args.collective,
-        bytes: args.bytes.unwrap_or(0),
+        bytes: args.bytes(),
         root: args.root(),
         mapped: args.alloc == Memory::Shared,
         in_place: args.in_place,
@@ -154,17 +171,18 @@ fn check_effect(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// An error for a length that no call can have.
+/// An error for a length that no call with the given datatype can have, and a note where there is no data.
 fn check_length(args: &Args) -> Result<()> {
-    let (coll, dtype, size) = (args.collective, args.dtype(), args.dtype().size());
-    match args.bytes {
-        Some(bytes) if !coll.has_data() => Err(format!("{coll} has no data, so no length: {bytes}").into()),
-        Some(bytes) if args.reduces() && !bytes.is_multiple_of(size) => {
-            let why = format!("{bytes} bytes are no whole number of {dtype}, which has {size}");
-            Err(format!("{why}: give a multiple, or another --dtype").into())
-        }
-        _ => Ok(()),
+    let (coll, bytes, dtype) = (args.collective, args.bytes(), args.dtype());
+    if let Some(idle @ 1..) = args.bytes.filter(|_| !coll.has_data()) {
+        say(&format!("han explain: {coll} has no data, so its length of {idle} bytes has no effect"));
     }
+    let size = dtype.size();
+    if args.reduces() && !bytes.is_multiple_of(size) {
+        let why = format!("{bytes} bytes are no whole number of {dtype}, which has {size}");
+        return Err(format!("{why}: give a multiple, or another --dtype").into());
+    }
+    Ok(())
 }
 
 /// What would be chosen for ranks on several nodes.
@@ -173,9 +191,10 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     if ranks < nodes {
         return Err(format!("{nodes} nodes need at least as many ranks, but -n is {ranks}").into());
     }
-    let bytes = args.bytes.unwrap_or(0);
+    let bytes = args.bytes();
     let foreseen = Foreseen::here((ranks, nodes), args.on_node, config.clone())?;
-    let choice = chosen(args, &foreseen);
+    let mut choice = chosen(args, &foreseen);
+    choice.points.splice(..0, args.point_of_dtype());
     let points = &choice.points;
     let (in_memory, no_effect) = match choice.form {
         NodesForm::Flat => (Vec::new(), said_of_memory(args, &config)),
@@ -208,7 +227,7 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
     };
     writeln!(out, "{coll} of {bytes} bytes by {ranks} on {nodes}, {how}: {choice}")?;
     for point in points {
-        let change = if point.change.starts_with("HAN_") { "" } else { "HAN_SET=" };
+        let change = if point.change.starts_with("HAN_") || point.change.starts_with("--") { "" } else { "HAN_SET=" };
         writeln!(out, "  {} is {}: {} ({change}{}=...)", point.what, point.value, point.because, point.change)?;
     }
     if !no_effect.is_empty() {
@@ -240,8 +259,7 @@ fn between_nodes(args: &Args, config: Config, ranks: usize) -> Result<ExitCode> 
 
 /// What `job` would choose.
 fn chosen(args: &Args, job: &Foreseen) -> Choice {
-    let bytes = args.bytes.unwrap_or(0);
-    job.explain(args.collective, bytes, args.dtype(), !args.non_commutative, args.root())
+    job.explain(args.collective, args.bytes(), args.dtype(), !args.non_commutative, args.root())
 }
 
 /// What was asked for that says something of the memory of a node alone.

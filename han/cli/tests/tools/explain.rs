@@ -269,12 +269,42 @@ fn options_without_effect_are_refused() {
     output(&["bench", "barrier,bcast", "-n", "2", "--root", "1", "--max", "4", "--ms", "1"]).unwrap();
 }
 
+/// A script may ask about every collective and every length: without `--dtype` there is one of which a vector has a whole number.
+#[test]
+fn explain_takes_every_length_of_every_collective() {
+    for coll in ["barrier", "bcast", "reduce", "allreduce"] {
+        for nodes in ["1", "2"] {
+            for bytes in ["0", "1", "2", "10"] {
+                let said = output(&["explain", coll, bytes, "-n", "2", "--nodes", nodes]).unwrap();
+                assert!(said.starts_with(coll), "{coll} {bytes}: {said}");
+            }
+        }
+    }
+    for (bytes, nodes, expected) in [
+        ("1", "1", "datatype  u8: f32 has 4 bytes, of which 1 is no multiple"),
+        ("10", "1", "datatype  u16: f32 has 4 bytes, of which 10 is no multiple"),
+        ("1", "2", "datatype is u8: f32 has 4 bytes, of which 1 is no multiple (--dtype=...)"),
+    ] {
+        let said = output(&["explain", "allreduce", bytes, "-n", "2", "--nodes", nodes]).unwrap();
+        assert!(said.contains(expected), "{said}");
+    }
+    let json = output(&["explain", "reduce", "6", "-n", "2", "--json"]).unwrap();
+    let points = lines(&json)[0]["points"].as_array().unwrap().clone();
+    assert!(points.iter().any(|point| point["what"] == "datatype" && point["value"] == "u16"), "{json}");
+    let barrier = han().args(["explain", "barrier", "8", "-n", "2", "--json"]).output().unwrap();
+    let note = "han explain: barrier has no data, so its length of 8 bytes has no effect\n";
+    assert_eq!(String::from_utf8_lossy(&barrier.stderr), note);
+    assert_eq!(lines(&String::from_utf8(barrier.stdout).unwrap())[0]["bytes"], 0);
+}
+
 #[test]
 fn explain_refuses_lengths_that_no_call_has() {
     for (words, why) in [
-        (&["reduce", "3"][..], "3 bytes are no whole number of f32, which has 4: give a multiple, or another --dtype"),
+        (
+            &["reduce", "3", "--dtype", "f32"][..],
+            "3 bytes are no whole number of f32, which has 4: give a multiple, or another --dtype",
+        ),
         (&["allreduce", "24", "--dtype", "complex_f64", "--nodes", "2"], "24 bytes are no whole number of complex_f64"),
-        (&["barrier", "8"], "barrier has no data, so no length: 8"),
     ] {
         let said = output(&[&["explain"], words].concat()).unwrap_err();
         assert!(said.contains(why), "{said}");
