@@ -406,9 +406,35 @@ fn compose(left: u32, right: u32) -> u32 {
     (a.wrapping_mul(c) & 0xffff) << 16 | (a.wrapping_mul(d).wrapping_add(b) & 0xffff)
 }
 
+/// What rank `rank` contributes at `index` to a composition: an odd slope, so that nothing is lost.
+fn map(rank: usize, index: usize) -> u32 {
+    u32::try_from(rank * 40_503 + index * 977 + 1).unwrap().wrapping_mul(0x9e37_79b1) | 0x1_0000
+}
+
+/// The compositions of all ranks' maps in rank order.
+fn composed(size: usize, count: usize) -> Vec<u32> {
+    (0..count).map(|index| (0..size).map(|rank| map(rank, index)).reduce(compose).unwrap()).collect()
+}
+
+/// What the tests below rely on: at every index each rank counts, and so does its place.
+#[test]
+fn compositions_tell_other_orders_and_ranks_left_out() {
+    for index in 0..31 {
+        let ranks: Vec<usize> = (0..20).collect();
+        let of = |ranks: &[usize]| ranks.iter().map(|&rank| map(rank, index)).reduce(compose).unwrap();
+        for rank in 1..ranks.len() {
+            let mut swapped = ranks.clone();
+            swapped.swap(rank - 1, rank);
+            assert_ne!(of(&swapped), of(&ranks), "ranks {rank} and the one before it, at {index}");
+            let mut without = ranks.clone();
+            without.remove(rank);
+            assert_ne!(of(&without), of(&ranks), "without rank {rank}, at {index}");
+        }
+    }
+}
+
 #[test]
 fn operators_that_do_not_commute_keep_rank_order_in_every_form() {
-    let map = |rank: usize, index: usize| u32::try_from((rank * 40_503 + index * 977 + 3) % 0xffff_ffff).unwrap();
     let mut trees = heap();
     trees.tree_min_ranks = Some(2);
     trees.assume_own_cores = Some(true);
@@ -420,8 +446,7 @@ fn operators_that_do_not_commute_keep_rank_order_in_every_form() {
                 let (rank, size) = (comm.rank(), comm.size());
                 let op: Op = UserOperator::elementwise::<u32>(false, compose).into();
                 for count in [1, 30, 31, 2000, 3000, 20_000] {
-                    let expected: Vec<u32> =
-                        (0..count).map(|i| (0..size).map(|r| map(r, i)).reduce(compose).unwrap()).collect();
+                    let expected = composed(size, count);
                     let send: Vec<u32> = (0..count).map(|i| map(rank, i)).collect();
                     let mut recv = vec![0; count];
                     comm.run(Call::allreduce(&send, &mut recv, op.clone()).unwrap(), idle).unwrap();
@@ -551,14 +576,13 @@ fn trees_that_follow_the_machine_are_exact() {
 
 #[test]
 fn rank_order_is_kept_where_the_machine_has_another() {
-    let map = |rank: usize, index: usize| u32::try_from((rank * 40_503 + index * 977 + 3) % 0xffff_ffff).unwrap();
     for (machine, size) in MACHINES {
         let mut settings = heap();
         settings.topology = Some(machine.to_owned());
         settings.form = Some(Form::Tree);
         ranks(size, &settings, |comm, _| {
             let (rank, op) = (comm.rank(), Op::from(UserOperator::elementwise::<u32>(false, compose)));
-            let expected: Vec<u32> = (0..30).map(|i| (0..size).map(|r| map(r, i)).reduce(compose).unwrap()).collect();
+            let expected = composed(size, 30);
             for root in 0..size {
                 let mut buffer: Vec<u32> = (0..30).map(|i| map(rank, i)).collect();
                 comm.run(Call::reduce_in_place(&mut buffer, op.clone(), root), idle).unwrap();

@@ -230,7 +230,7 @@ fn operators_of_the_user_read_what_peers_have_published() {
     // Affine maps x -> a x + b modulo 256, packed: their composition does not commute.
     let compose =
         |f: u16, g: u16| (f >> 8).wrapping_mul(g >> 8) << 8 | ((f >> 8).wrapping_mul(g & 255) + (f & 255)) & 255;
-    let map = |rank: usize, index: usize| u16::try_from((rank * 40_503 + index * 977) % 65_536).unwrap();
+    let map = |rank: usize, index: usize| u16::try_from((rank * 40_503 + index * 977) % 65_536).unwrap() | 0x100;
     ranks(3, &heap(), |comm, _| {
         let op: Op = UserOperator::elementwise::<u16>(false, compose).into();
         for count in [7, 1000, 9000] {
