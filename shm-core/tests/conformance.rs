@@ -309,6 +309,75 @@ fn all_ranks_receive_the_same_bits_round_the_ring() {
     }
 }
 
+/// Sums round differently in another order: all forms but those that hand partial sums on add up from the left in rank order,
+/// and with `reproducible` there are no others.
+#[test]
+fn sums_of_floats_are_added_up_in_rank_order() {
+    let forms = [None, Some(Form::Flat), Some(Form::Direct), Some(Form::Slice), Some(Form::Joint)];
+    let singles = [Single::Auto, Single::ByKernel, Single::Never];
+    for form in forms {
+        for single_copy in singles {
+            for own_cores in [false, true] {
+                let mut settings = heap();
+                (settings.form, settings.single_copy) = (form, single_copy);
+                settings.assume_own_cores = Some(own_cores);
+                settings.spins = Some(1);
+                for size in [3, 10, 33] {
+                    sums_are_in_rank_order(size, &settings);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn reproducible_sums_are_added_up_in_rank_order_whatever_is_set() {
+    for form in [None, Some(Form::Tree), Some(Form::Slice), Some(Form::Ring), Some(Form::Chain), Some(Form::Joint)] {
+        for (single_copy, topology) in [(Single::Auto, None), (Single::Never, Some("core:2".to_owned()))] {
+            let mut settings = heap();
+            (settings.form, settings.reproducible) = (form, true);
+            // Chains where ranks share the cores of a machine, trees and work on all vectors where they do not.
+            settings.assume_own_cores = Some(topology.is_none());
+            settings.spins = Some(1);
+            (settings.single_copy, settings.topology) = (single_copy, topology);
+            for size in [3, 10, 33] {
+                sums_are_in_rank_order(size, &settings);
+            }
+        }
+    }
+}
+
+/// Sums of floats have the bits of a sum from the left, in lines, cells, chunks and parts of at least a page.
+fn sums_are_in_rank_order(size: usize, settings: &Settings) {
+    let part = |rank: usize, index: usize| 1.0 / (1 + rank * 31 + index) as f32;
+    ranks(size, settings, |comm, _| {
+        for count in [1, 30, 900, 5003, if size == 33 { 34_000 } else { 12_000 }] {
+            let send: Vec<f32> = (0..count).map(|index| part(comm.rank(), index)).collect();
+            let in_rank_order = |index| (0..size).map(|rank| part(rank, index)).fold(0.0, |sum, part| sum + part);
+            let expected: Vec<u32> = (0..count).map(|index| f32::to_bits(in_rank_order(index))).collect();
+            let bits = |sums: Vec<f32>| sums.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            let what = || format!("{count} on {size} ranks, {settings}");
+
+            let mut recv = vec![0.0; count];
+            let call = Call::allreduce(&send, &mut recv, Operator::Sum.into()).unwrap();
+            let choice = comm.choice(&call);
+            comm.run(call, idle).unwrap();
+            let hands_on = ["tree", "ring", "chain"].iter().any(|form| choice.ends_with(form));
+            assert!(!hands_on || !settings.reproducible, "{choice} for {}", what());
+            assert!(hands_on || bits(recv) == expected, "allreduce by {choice} of {}", what());
+
+            let root = size - 2;
+            let mut buffer = send.clone();
+            let call = Call::reduce_in_place(&mut buffer, Operator::Sum.into(), root);
+            let choice = comm.choice(&call);
+            comm.run(call, idle).unwrap();
+            let hands_on = ["tree", "ring", "chain"].iter().any(|form| choice.ends_with(form));
+            let result = if comm.rank() == root { expected } else { bits(send) };
+            assert!(hands_on || bits(buffer) == result, "reduce by {choice} of {}", what());
+        }
+    });
+}
+
 #[test]
 fn many_ranks_are_exact() {
     // Flat, as threads share cores; and in trees, as if they did not.
