@@ -51,6 +51,8 @@ pub struct Settings {
     pub spins: Option<u32>,
     /// Times that the core is given away before sleeping; `None` chooses.
     pub yields: Option<u32>,
+    /// Longest single sleep in microseconds, for tests: with a long one a lost wake-up shows. `None` takes a short one.
+    pub sleep_us: Option<u32>,
     /// After this many seconds of waiting, say who is missing; 0 is never.
     pub watchdog_s: f64,
     /// After this many seconds of waiting, end the job with an error; 0 is never.
@@ -130,6 +132,7 @@ impl Default for Settings {
             assume_own_cores: None,
             spins: None,
             yields: None,
+            sleep_us: None,
             watchdog_s: 30.0,
             timeout_s: 0.0,
             attentive: false,

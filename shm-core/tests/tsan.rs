@@ -190,14 +190,68 @@ fn the_ring_rotates() {
     }
 }
 
-#[test]
-fn ranks_that_sleep_at_once_are_woken() {
+/// A sleep of [`sleeping`] ranks, unless somebody wakes them: far longer than what they do.
+const LONG_SLEEP: Duration = Duration::from_secs(100);
+
+/// Settings of ranks that sleep at once. `None` where the kernel has no barrier for sleepers, without which they may miss a ring.
+fn sleeping() -> Option<Settings> {
     let mut settings = heap();
     (settings.spins, settings.yields) = (Some(0), Some(0));
+    settings.sleep_us = Some(LONG_SLEEP.as_micros().try_into().unwrap());
+    let placement = ranks(1, &settings, |comm, _| comm.job().placement().to_owned());
+    (!placement[0].contains("membarrier is refused")).then_some(settings)
+}
+
+/// What a rank does before it sleeps: fails where a sleep has come to its end by itself.
+fn unless_overslept(began: Instant) -> impl Fn() -> shm_core::Result<()> + Copy {
+    move || {
+        let overslept = || Error::InvalidArgument("a sleeper has not been woken".to_owned());
+        (began.elapsed() < LONG_SLEEP).then_some(()).ok_or_else(overslept)
+    }
+}
+
+#[test]
+fn ranks_that_sleep_at_once_are_woken() {
+    let Some(settings) = sleeping() else { return };
+    let idle = unless_overslept(Instant::now());
     ranks(3, &settings, |comm, _| {
-        rotate(comm);
-        every_collective(comm, 3000);
+        let (rank, size) = (comm.rank(), comm.size());
+        for salt in 0..100 {
+            for count in [3, 200, 3000] {
+                let root = salt % size;
+                let mut buffer = vector(rank, count, salt);
+                comm.run(Call::bcast(&mut buffer, root), idle).unwrap();
+                assert_eq!(buffer, vector(root, count, salt));
+                let mut buffer = vector(rank, count, salt);
+                comm.run(Call::allreduce_in_place(&mut buffer, Operator::Sum.into()), idle).unwrap();
+                assert_eq!(buffer, sum(size, count, salt));
+                comm.run(Call::barrier(), idle).unwrap();
+            }
+        }
     });
+    idle().unwrap();
+}
+
+#[test]
+fn ranks_that_sleep_learn_that_the_job_has_ended() {
+    let Some(settings) = sleeping() else { return };
+    let (began, asleep) = (Instant::now(), AtomicUsize::new(0));
+    let errors = ranks(3, &settings, |comm, _| {
+        if comm.rank() == 0 {
+            until(|| asleep.load(Ordering::Relaxed) == 2);
+            // They are about to sleep.
+            std::thread::sleep(Duration::from_millis(20));
+            return comm.job().abort("as the test wants it");
+        }
+        let first = Cell::new(true);
+        let idle = || {
+            asleep.fetch_add(usize::from(first.replace(false)), Ordering::Relaxed);
+            Ok(())
+        };
+        comm.run(Call::barrier(), idle).unwrap_err()
+    });
+    assert!(errors.iter().all(|error| matches!(error, Error::Aborted { rank: 0, .. })), "{errors:?}");
+    unless_overslept(began)().unwrap();
 }
 
 #[test]

@@ -62,6 +62,7 @@ pub(super) fn placement(peers: &[Introduction], settings: &Settings) -> (bool, P
         (patience.spins, patience.spins_apart) = (spins.max(1), spins.max(1));
     }
     patience.yields = settings.yields.unwrap_or(patience.yields);
+    patience.sleep_us = settings.sleep_us.unwrap_or(patience.sleep_us);
     patience = patience.among(peers.len(), per_core);
     let words = format!(
         "{} ranks on {} cores{}: {per_core:.2} ranks on the busiest core, so waiting is {} polls \
