@@ -203,10 +203,10 @@ fn sleeping() -> Option<Settings> {
 }
 
 /// What a rank does before it sleeps: fails where a sleep has come to its end by itself.
-fn unless_overslept(began: Instant) -> impl Fn() -> shm_core::Result<()> + Copy {
+fn unless_overslept(began: Instant) -> impl Fn() -> shm_core::Result<bool> + Copy {
     move || {
         let overslept = || Error::InvalidArgument("a sleeper has not been woken".to_owned());
-        (began.elapsed() < LONG_SLEEP).then_some(()).ok_or_else(overslept)
+        (began.elapsed() < LONG_SLEEP).then_some(false).ok_or_else(overslept)
     }
 }
 
@@ -233,6 +233,37 @@ fn ranks_that_sleep_at_once_are_woken() {
 }
 
 #[test]
+fn what_is_under_way_elsewhere_goes_on_while_a_rank_sleeps() {
+    let Some(settings) = sleeping() else { return };
+    let on_time = unless_overslept(Instant::now());
+    ranks(2, &settings, |comm, exchange| {
+        let mut other = LocalComm::together(exchange, Rc::clone(comm.job()), 1, vec![0, 1]).unwrap();
+        let rank = comm.rank();
+        let vectors = || (0..100).map(|salt| (salt, vector(rank, 3, salt)));
+        if rank == 0 {
+            let mut begin = |vector| other.start_owned(OwnedCall::Allreduce(Operator::Sum.into()), vector).unwrap();
+            let begun: Vec<_> = vectors().map(|(_, vector)| begin(vector)).collect();
+            comm.run(Call::barrier(), || {
+                on_time()?;
+                other.progress()?;
+                Ok(other.is_busy())
+            })
+            .unwrap();
+            for (salt, sums) in begun.into_iter().enumerate() {
+                assert_eq!(other.take(sums).unwrap(), sum(2, 3, salt));
+            }
+        } else {
+            for (salt, mut buffer) in vectors() {
+                other.run(Call::allreduce_in_place(&mut buffer, Operator::Sum.into()), on_time).unwrap();
+                assert_eq!(buffer, sum(2, 3, salt));
+            }
+            comm.run(Call::barrier(), on_time).unwrap();
+        }
+    });
+    on_time().unwrap();
+}
+
+#[test]
 fn ranks_that_sleep_learn_that_the_job_has_ended() {
     let Some(settings) = sleeping() else { return };
     let (began, asleep) = (Instant::now(), AtomicUsize::new(0));
@@ -246,7 +277,7 @@ fn ranks_that_sleep_learn_that_the_job_has_ended() {
         let first = Cell::new(true);
         let idle = || {
             asleep.fetch_add(usize::from(first.replace(false)), Ordering::Relaxed);
-            Ok(())
+            Ok(false)
         };
         comm.run(Call::barrier(), idle).unwrap_err()
     });
