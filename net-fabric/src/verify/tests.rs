@@ -206,6 +206,16 @@ fn mutate(parts: &[Part], at: usize, mutation: Mutation, size: u32) -> Option<(V
             }
             !implied && bytes > 0
         }
+        Mutation::Join | Mutation::Unjoin | Mutation::RoundBack | Mutation::RoundForward => {
+            regroup(&mut parts, at, mutation)?
+        }
+    };
+    Some((parts, certain))
+}
+
+/// Mutations of rounds and groups; whether it is wrong for sure.
+fn regroup(parts: &mut [Part], at: usize, mutation: Mutation) -> Option<bool> {
+    Some(match mutation {
         Mutation::Join => {
             let before = parts.get(at.checked_sub(1)?)?.action;
             if std::mem::replace(&mut parts[at].joined, true) {
@@ -237,8 +247,8 @@ fn mutate(parts: &[Part], at: usize, mutation: Mutation, size: u32) -> Option<(V
             parts[at..].iter_mut().for_each(|part| part.round += 1);
             true
         }
-    };
-    Some((parts, certain))
+        _ => unreachable!("of a step alone"),
+    })
 }
 
 /// Breaks each step of each rank in all ways, and gives how many mutants were caught, and how many are as good.
