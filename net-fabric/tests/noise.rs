@@ -5,14 +5,14 @@ use net_fabric::engine::Policy;
 use net_fabric::model::{Case, simulate};
 use net_fabric::transport::simulated::{Layout, Machine, Noise, Seconds};
 
-/// Seconds that a bcast of 4 MiB along a binary tree loses in the mean of 50 operations, all ranks being delayed for
+/// Seconds that a bcast of 4 MiB along a tree loses in the mean of 50 operations, all ranks being delayed for
 /// 0 to 1 ms in each 10 ms.
-fn loss(nodes: usize, policy: Policy) -> Seconds {
+fn loss(tree: Tree, nodes: usize, policy: Policy) -> Seconds {
     let machine = Machine::shipped("generic").expect("shipped");
     let quiet = Case {
         layout: Layout::new(nodes, 1).expect("a layout"),
         collective: Collective::Bcast,
-        algorithm: Algorithm::Tree(Tree::Binary),
+        algorithm: Algorithm::Tree(tree),
         root: 0,
         bytes: 4 << 20,
         chunk_bytes: 64 << 10,
@@ -26,12 +26,12 @@ fn loss(nodes: usize, policy: Policy) -> Seconds {
 
 #[test]
 fn event_driven_loses_at_most_half_of_what_wait_all_loses() {
-    for nodes in [16, 32] {
+    for (tree, nodes) in [(Tree::Binary, 16), (Tree::Binary, 32), (Tree::Binomial, 16), (Tree::Binomial, 32)] {
         let [blocking, wait_all, event_driven] =
-            [Policy::Blocking, Policy::WaitAll, Policy::default()].map(|policy| loss(nodes, policy));
+            [Policy::Blocking, Policy::WaitAll, Policy::default()].map(|policy| loss(tree, nodes, policy));
         assert!(
             event_driven <= wait_all / 2.0 && wait_all < blocking,
-            "{nodes} nodes: {blocking}, {wait_all}, {event_driven}"
+            "{tree:?}, {nodes} nodes: {blocking}, {wait_all}, {event_driven}"
         );
     }
 }

@@ -73,8 +73,9 @@ impl Terms {
 
     /// Equation 6: node-aware parallel allreduce, all ranks of a node exchange with as many nodes in each of
     /// log<sub>ppn</sub>(n) steps; between them the node's ranks double. The equation takes that logarithm as it is; here
-    /// it is rounded up, as the authors' script for the figures has it, because there is no part of a step. NaN with
-    /// one rank a node.
+    /// it is rounded up, as the authors' script for the figures has it, because there is no part of a step. (The script
+    /// also has log<sub>2</sub>(ppn) reductions for all of these steps, in place of one for each.) NaN with one rank a
+    /// node.
     #[must_use]
     pub fn node_aware(&self) -> Seconds {
         self.node_aware_in(self.exchanges())
