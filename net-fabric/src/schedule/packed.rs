@@ -1,4 +1,4 @@
-//! Schedules in memory: 40 bytes a step, because tens of thousands of ranks are simulated in one process.
+//! Schedules in memory: a step is packed into 40 bytes, as tens of thousands of ranks are simulated in one process.
 
 use super::extent::Extent;
 use super::{Action, Buffer, Span};

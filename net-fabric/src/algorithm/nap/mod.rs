@@ -4,8 +4,8 @@
 //!
 //! The ranks of a node have received the results of neighbouring groups in the groups' order, and one of them has the
 //! node's own. So nothing is counted twice, operands meet in rank order if ranks are placed in order, and all nodes
-//! compute the same expression. (Equation 6 has a reduction more in each step: there every rank combines what it
-//! received with what it had.)
+//! compute the same expression. (Equation 6, and the algorithm as printed, have a reduction more in each step: there
+//! every rank combines what it received with what its node had, and a sum would have that as often as there are ranks.)
 //!
 //! As many ranks of each node take part between nodes as the smallest node has; all take part on their node. Where that
 //! is one rank, this is the way of the leaders, [`super::smp`], which with one rank on every node is recursive
