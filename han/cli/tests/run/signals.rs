@@ -82,7 +82,7 @@ fn ignored_signals_stay_ignored() {
     process::restore_default_action(Signal::SIGINT).unwrap();
     for signal in [Signal::SIGHUP, Signal::SIGTERM] {
         let mut command = std::process::Command::new("/bin/sh");
-        let ranks = "trap \"echo got it >&2; exit\" INT; echo ready; while :; do sleep 0.05; done";
+        let ranks = "trap \"echo got it >&2; exit 0\" INT; echo ready; while :; do sleep 0.05; done";
         let name = signal.as_str().trim_start_matches("SIG");
         let script = format!("trap '' {name}; exec \"$0\" run -n 2 -- sh -c '{ranks}'");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_han")]);
