@@ -239,7 +239,8 @@ impl Config {
         let pairs = pairs(text);
         for (place, (key, value)) in pairs.iter().enumerate() {
             let Some(value) = value else {
-                return Err(Error::Config(format!("HAN_SET: {key:?} is not of the form key=value")));
+                let valid = self.set(key, "").err().unwrap_or_default();
+                return Err(Error::Config(format!("HAN_SET: {key:?} has no value, as in key=value: {valid}")));
             };
             if let Some((known, Some(before))) = pairs[..place].iter().find(|(known, _)| is_same(known, key)) {
                 let name = if known == key { (*key).to_owned() } else { format!("{known}, or {key},") };
@@ -436,12 +437,22 @@ mod tests {
             (("HAN_SET", "inter_algorithm=bubble"), "rabenseifner"),
             (("HAN_SET", "inter_chunk_bytes=3"), "at least 64"),
             (("HAN_SET", "inter_policy=eager"), "wait_all"),
-            (("HAN_PROVIDER", "tcp,,net"), "HAN_PROVIDER=tcp,,net"),
+            (
+                ("HAN_SET", "inter_algorithm=bubble"),
+                "inter_algorithm=bubble: expected auto, or an algorithm: there is no",
+            ),
+            (("HAN_SET", "inter_allreduce_algorithm=bubble"), ": expected auto, ir+ib, or an algorithm: there is no"),
+            (("HAN_PROVIDER", ", ,"), ": expected auto, or names with commas between: cxi, opx, "),
             (("HAN_PROVIDER", "tcp,carrier-pigeon"), "no provider carrier-pigeon"),
             (("HAN_PROVIDER", "tpc"), "or cxi, opx, efa, verbs;ofi_rxm, "),
             (("HAN_INTERFACE", "10.0.0.0/33"), "HAN_INTERFACE=10.0.0.0/33: "),
             (("HAN_INTERFACE", "10.0.0.0/33"), "is 0 to 32 here"),
-            (("HAN_SET", "chunk_bytes"), "key=value"),
+            (
+                ("HAN_SET", "chunk_bytes"),
+                "\"chunk_bytes\" has no value, as in key=value: chunk_bytes=: expected auto, or",
+            ),
+            (("HAN_SET", "form"), "\"form\" has no value, as in key=value: form=: expected auto, flat, "),
+            (("HAN_SET", "reproducible"), "unknown key \"reproducible\": valid keys are backing, "),
             (("HAN_TUNING", "/no/such/file"), "HAN_TUNING: /no/such/file: No such file"),
             (("HAN_SET", "chunk_bytes=4096,cma"), "key=value"),
             (("HAN_SET", "methods=cma,xpmem"), "shared, cma, cico"),
@@ -461,5 +472,15 @@ mod tests {
             let error = read(&[variables]).err().unwrap().to_string();
             assert!(error.contains(expected), "{variables:?}: {error}");
         }
+        for (key, _) in KEYS.iter().chain(select::KEYS).chain(OWN_KEYS) {
+            let error = read(&[("HAN_SET", key)]).err().unwrap().to_string();
+            assert!(error.contains(&format!("as in key=value: {key}")), "{key}: {error}");
+        }
+    }
+
+    #[test]
+    fn lists_may_end_in_a_comma() {
+        let config = read(&[("HAN_PROVIDER", "tcp, net,"), ("HAN_SET", "spins=7,")]).unwrap();
+        assert_eq!((config.providers, config.settings.spins), (vec!["tcp".to_owned(), "net".to_owned()], Some(7)));
     }
 }

@@ -299,8 +299,8 @@ fn algorithm(key: &str, value: &str) -> Result<Option<Algorithm>, String> {
     if value == "auto" {
         return Ok(None);
     }
-    let of_allreduce = if key.contains("allreduce") { format!("; or {IR_IB}") } else { String::new() };
-    value.parse().map(Some).map_err(|e| format!("{key}={value}: {e}{of_allreduce}"))
+    let of_allreduce = if key.contains("allreduce") { format!(" {IR_IB},") } else { String::new() };
+    value.parse().map(Some).map_err(|e| format!("{key}={value}: expected auto,{of_allreduce} or an algorithm: {e}"))
 }
 
 /// A number from `least` on, of bytes also with K, M or G, or `auto`.

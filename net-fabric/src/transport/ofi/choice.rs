@@ -79,14 +79,15 @@ pub fn candidates(config: &Config) -> Result<Vec<Candidate>> {
 /// A name that nobody knows; the message has those that are known.
 pub fn check_names(names: &[String]) -> Result<()> {
     let known: Vec<_> = PREFERENCE.iter().map(|(name, _)| *name).collect();
-    if names.iter().all(|name| known.contains(&name.as_str())) {
+    let is_known = |name: &&String| known.iter().any(|known| stands_for(name, known));
+    if names.iter().all(|name| is_known(&name)) {
         return Ok(());
     }
     let (Ok(tagged), Ok(any)) = (fabric::query(Wanted::TaggedMessages), fabric::query(Wanted::Any)) else {
         return Ok(());
     };
     let here: BTreeSet<_> = tagged.iter().chain(&any).map(Info::provider).collect();
-    match names.iter().find(|name| !known.contains(&name.as_str()) && !here.contains(*name)) {
+    match names.iter().find(|name| !is_known(name) && !here.contains(*name)) {
         Some(name) => {
             let elsewhere: Vec<_> = known.iter().filter(|known| !here.contains(**known)).copied().collect();
             let (here, known) = (here.into_iter().collect::<Vec<_>>().join(", "), elsewhere.join(", "));
@@ -197,7 +198,7 @@ fn place_of(provider: &str, config: &Config) -> std::result::Result<(usize, Stri
             None => Err("is not known to serve; naming it in the setting of providers takes it".to_owned()),
         };
     }
-    let asked = config.providers.iter().position(|name| names(name, provider));
+    let asked = config.providers.iter().position(|name| stands_for(name, provider));
     match asked {
         // Among several that one name stands for, the usual order.
         Some(place) => Ok((place * (PREFERENCE.len() + 1) + known.unwrap_or(PREFERENCE.len()), "asked for".to_owned())),
@@ -205,9 +206,13 @@ fn place_of(provider: &str, config: &Config) -> std::result::Result<(usize, Stri
     }
 }
 
-/// Whether a name in the settings stands for this provider.
-fn names(name: &str, provider: &str) -> bool {
-    name == provider || (name == "tcp" && matches!(provider, "net" | "tcp;ofi_rxm"))
+/// Whether a name in the settings stands for this provider: its own; that of the core below the layer with which it is known,
+/// as in libfabric's `FI_PROVIDER`; `tcp` for the same code's earlier name.
+fn stands_for(name: &str, provider: &str) -> bool {
+    let is_core = |known: &str| known.split_once(';').is_some_and(|(core, _)| core == name);
+    name == provider
+        || (name == "tcp" && provider == "net")
+        || PREFERENCE.iter().any(|&(known, _)| known == provider && is_core(known))
 }
 
 /// How far an address is from being the right one, with a remark; or why it is not.
@@ -249,7 +254,7 @@ fn describe(info: &Info, fits: bool, reason: String) -> Candidate {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{by_reason, distance_of};
+    use super::{by_reason, check_names, distance_of, stands_for};
     use crate::transport::ofi::{Config, Reach};
 
     #[test]
@@ -267,6 +272,24 @@ mod tests {
         ] {
             assert_eq!(of(ip, config).is_ok(), is_taken, "{ip}");
         }
+    }
+
+    #[test]
+    fn a_name_of_a_core_stands_for_it_with_its_layer() {
+        for (name, provider, expected) in [
+            ("verbs", "verbs;ofi_rxm", true),
+            ("udp", "udp;ofi_rxd", true),
+            ("tcp", "net", true),
+            ("tcp", "tcp;ofi_rxm", true),
+            ("tcp;ofi_rxm", "tcp", false),
+            ("udp;ofi_rxd", "udp;ofi_rxd", true),
+            ("verbs", "verbs;ofi_rxd", false),
+            ("net", "tcp", false),
+            ("ver", "verbs;ofi_rxm", false),
+        ] {
+            assert_eq!(stands_for(name, provider), expected, "{name} {provider}");
+        }
+        assert!(check_names(&["verbs".to_owned(), "udp".to_owned()]).is_ok());
     }
 
     #[test]

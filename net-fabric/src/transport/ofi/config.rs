@@ -136,11 +136,13 @@ impl Config {
     /// The list in a setting such as `tcp,sockets`, commas between names (a `;` is part of a provider's name).
     ///
     /// # Errors
-    /// An empty name.
+    /// No name.
     pub fn provider_list(text: &str) -> Result<Vec<String>> {
-        let names: Vec<_> = text.split(',').map(|name| name.trim().to_owned()).collect();
-        if names.iter().any(String::is_empty) {
-            let reason = format!("providers {text:?}: names of libfabric's providers with commas between are needed");
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let names: Vec<_> = names.map(str::to_owned).collect();
+        if names.is_empty() {
+            let known = super::PREFERENCE.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            let reason = format!("expected auto, or names with commas between: {known}");
             return Err(Error::InvalidArgument(reason));
         }
         Ok(names)
@@ -176,7 +178,8 @@ mod tests {
     #[test]
     fn provider_lists_keep_layers_together() {
         assert_eq!(Config::provider_list("tcp;ofi_rxm, net").unwrap(), ["tcp;ofi_rxm", "net"]);
-        for wrong in ["", "tcp,,net", ","] {
+        assert_eq!(Config::provider_list("tcp,, net,").unwrap(), ["tcp", "net"]);
+        for wrong in ["", ","] {
             assert!(Config::provider_list(wrong).is_err(), "{wrong:?}");
         }
     }
