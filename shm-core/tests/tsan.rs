@@ -266,20 +266,26 @@ fn what_is_under_way_elsewhere_goes_on_while_a_rank_sleeps() {
 #[test]
 fn ranks_that_sleep_learn_that_the_job_has_ended() {
     let Some(settings) = sleeping() else { return };
-    let (began, asleep) = (Instant::now(), AtomicUsize::new(0));
+    let began = Instant::now();
+    let [asleep, learned] = [(); 2].map(|()| AtomicUsize::new(0));
     let errors = ranks(3, &settings, |comm, _| {
         if comm.rank() == 0 {
             until(|| asleep.load(Ordering::Relaxed) == 2);
             // They are about to sleep.
             std::thread::sleep(Duration::from_millis(20));
-            return comm.job().abort("as the test wants it");
+            let error = comm.job().abort("as the test wants it");
+            // That it goes wakes them, too.
+            until(|| learned.load(Ordering::Relaxed) == 2);
+            return error;
         }
         let first = Cell::new(true);
         let idle = || {
             asleep.fetch_add(usize::from(first.replace(false)), Ordering::Relaxed);
             Ok(false)
         };
-        comm.run(Call::barrier(), idle).unwrap_err()
+        let error = comm.run(Call::barrier(), idle).unwrap_err();
+        learned.fetch_add(1, Ordering::Relaxed);
+        error
     });
     assert!(errors.iter().all(|error| matches!(error, Error::Aborted { rank: 0, .. })), "{errors:?}");
     unless_overslept(began)().unwrap();
