@@ -12,9 +12,6 @@ use super::handshake::{CLAIM_BYTES, GREETING_BYTES, Greeted, Greeting, Place};
 use super::proof::Key;
 use super::{Limit, prepare};
 
-/// How long a connection may take to prove itself.
-const PROVE_WITHIN: Duration = Duration::from_secs(10);
-
 /// A connection of which nothing is known yet.
 #[derive(Debug)]
 pub(super) struct Caller {
@@ -26,6 +23,7 @@ pub(super) struct Caller {
 }
 
 /// How far a caller has come.
+#[derive(Debug)]
 pub(super) enum Progress {
     Waiting,
     Stirred,
@@ -34,10 +32,11 @@ pub(super) enum Progress {
 }
 
 impl Caller {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
+    /// A connection that has to prove itself within a time.
+    pub(super) fn new(stream: TcpStream, peer: SocketAddr, within: Duration) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         prepare(&stream)?;
-        Ok(Self { stream, peer, until: Limit::of(PROVE_WITHIN), held: Vec::new(), greeted: None })
+        Ok(Self { stream, peer, until: Limit::of(within), held: Vec::new(), greeted: None })
     }
 
     /// Goes on with the handshake as far as it goes.

@@ -160,6 +160,13 @@ mod tests {
         }
         let elsewhere = Place { rank: 2, ..PLACE };
         assert_eq!(good.check_verdict(&good.welcome(PLACE), elsewhere), Verdict::Impostor);
+        // What is sent with the key of one connection is no message of another.
+        let key = |greeted: &Greeted, place| greeted.key(place).code("a message", &[]);
+        assert_eq!(key(&greeted(b"secret", 1, 2), PLACE), key(&good, PLACE));
+        for other in [greeted(b"another", 1, 2), greeted(b"secret", 3, 2), greeted(b"secret", 1, 3)] {
+            assert_ne!(key(&other, PLACE), key(&good, PLACE));
+        }
+        assert_ne!(key(&good, elsewhere), key(&good, PLACE));
         // A claim that is sent back is no welcome.
         let mut reflected = [WELCOME; VERDICT_BYTES];
         reflected[1..].copy_from_slice(&good.claim(PLACE)[8..]);

@@ -27,7 +27,7 @@ pub(super) struct Member {
     stream: TcpStream,
     inbox: Inbox,
     outbox: Outbox,
-    settings: Settings,
+    pub(super) settings: Settings,
     /// Why there will be no further exchange.
     over: Option<String>,
 }

@@ -18,6 +18,9 @@ use crate::bootstrap::error::Result;
 /// Connections that may be proving themselves at a time, beside one for each rank.
 const SPARE_CONNECTIONS: usize = 64;
 
+/// How long a connection may take to prove itself.
+const PROVE_WITHIN: Duration = Duration::from_secs(10);
+
 /// What became of a connection that waited to be accepted.
 const GONE: [ErrorKind; 4] =
     [ErrorKind::ConnectionAborted, ErrorKind::NetworkDown, ErrorKind::NetworkUnreachable, ErrorKind::HostUnreachable];
@@ -26,7 +29,7 @@ const GONE: [ErrorKind; 4] =
 #[derive(Debug)]
 pub(super) struct Root {
     members: Vec<Option<Member>>,
-    settings: Settings,
+    pub(super) settings: Settings,
     /// Why there will be no further exchange.
     over: Option<String>,
 }
@@ -125,7 +128,7 @@ impl Root {
                     if callers.len() >= self.settings.size + SPARE_CONNECTIONS {
                         turned_away.note(callers.remove(0).peer, "made room for others before it had proven itself");
                     }
-                    match Caller::new(stream, peer) {
+                    match Caller::new(stream, peer, PROVE_WITHIN) {
                         Ok(caller) => callers.push(caller),
                         Err(_) => turned_away.note(peer, "hung up"),
                     }

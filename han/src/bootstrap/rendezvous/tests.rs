@@ -2,10 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Barrier;
+use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
+use super::caller::{Caller, Progress};
+use super::handshake::{GREETING_BYTES, Greeting};
 use super::member::{Member, Obstacle};
+use super::message::{Inbox, Kind, MAX_GIVEN_BYTES, Outbox};
 use super::root::Root;
 use super::*;
 
@@ -46,6 +49,20 @@ fn errors(listener: &TcpListener, root: Settings, members: Vec<Settings>) -> (St
         let root = exchanged(Root::gather(listener, root).map(|root| Box::new(root) as Box<dyn Exchange>));
         (root, members.into_iter().map(|member| member.join().unwrap()).collect())
     })
+}
+
+/// What `wait` comes to: a wait that has no end fails, too.
+fn ends<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(wait()));
+    receiver.recv_timeout(Duration::from_secs(100)).unwrap()
+}
+
+/// A word from a connection.
+fn heard<const BYTES: usize>(stream: &mut TcpStream) -> [u8; BYTES] {
+    let mut word = [0; BYTES];
+    stream.read_exact(&mut word).unwrap();
+    word
 }
 
 #[test]
@@ -210,6 +227,104 @@ fn strangers_do_not_keep_ranks_from_meeting() {
         assert_eq!(root.join().unwrap(), member);
         drop(silent);
     });
+}
+
+#[test]
+fn who_says_nothing_is_looked_at_for_a_time() {
+    let (listener, secret) = (TcpListener::bind("127.0.0.1:0").unwrap(), proof::Key::new(SECRET));
+    let called = |within| {
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, peer) = listener.accept().unwrap();
+        (stream, Caller::new(accepted, peer, within).unwrap())
+    };
+    let (_silent, mut caller) = called(Duration::from_secs(1000));
+    assert!(matches!(caller.go_on(&secret), Progress::Waiting));
+    let (mut stream, mut caller) = called(Duration::ZERO);
+    assert!(matches!(caller.go_on(&secret), Progress::Gone("said nothing")));
+    // A greeting proves nothing.
+    stream.write_all(Greeting::new([7; 32]).bytes()).unwrap();
+    while !matches!(caller.go_on(&secret), Progress::Stirred) {
+        thread::yield_now();
+    }
+    assert!(matches!(caller.go_on(&secret), Progress::Gone("said nothing")));
+}
+
+/// Codes are over both greetings, so none is good for two connections.
+#[test]
+fn no_two_greetings_are_alike() {
+    let (listener, own) = (listener(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        let root = scope.spawn(|| Root::gather(&listener, settings(&listener, 0, 2)).map(drop));
+        let of_root = [(); 2].map(|()| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(Greeting::new([7; 32]).bytes()).unwrap();
+            heard::<GREETING_BYTES>(&mut stream)
+        });
+        let member = Member::join(settings(&listener, 1, 2));
+        assert!(root.join().unwrap().is_ok() && member.is_ok());
+
+        let (address, settings) = (own.local_addr().unwrap(), &settings(&own, 1, 2));
+        let of_member = [(); 2].map(|()| {
+            thread::scope(|scope| {
+                let attempt = scope.spawn(|| member::attempt_any([address], settings, &Limit::of(settings.limit)));
+                let greeting = heard::<GREETING_BYTES>(&mut own.accept().unwrap().0);
+                assert!(attempt.join().unwrap().is_err());
+                greeting
+            })
+        });
+        assert_ne!(of_root[0], of_root[1]);
+        assert_ne!(of_member[0], of_member[1]);
+    });
+}
+
+/// Rank 0 of two that have met, and the other's end of the connection.
+fn met() -> (Root, (TcpStream, Inbox, Outbox)) {
+    let listener = listener();
+    let (address, other) = (listener.local_addr().unwrap(), settings(&listener, 1, 2));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| member::attempt_any([address], &other, &Limit::of(other.limit)));
+        let root = Root::gather(&listener, settings(&listener, 0, 2)).unwrap();
+        (root, other.join().unwrap().ok().unwrap())
+    })
+}
+
+#[test]
+fn a_rank_that_stays_silent_is_waited_for_within_the_limit() {
+    let (mut root, _silent) = met();
+    root.settings.limit = Duration::from_millis(300);
+    let error = ends(move || root.allgather(b"").unwrap_err().to_string());
+    assert!(error.contains("these ranks have not come to an exchange within 0.3 s: 1"), "{error}");
+}
+
+#[test]
+fn a_rank_that_does_not_read_is_waited_for_within_the_limit() {
+    let (mut root, (mut stream, _, mut outbox)) = met();
+    root.settings.limit = Duration::from_secs(2);
+    // More than the system keeps for it.
+    const ROUNDS: usize = 50;
+    for _ in 0..ROUNDS {
+        stream.write_all(&outbox.seal(Kind::Bytes, b"").unwrap()).unwrap();
+    }
+    let error = ends(move || {
+        let mut rounds = (0..ROUNDS).map(|_| root.allgather(&vec![0; MAX_GIVEN_BYTES]));
+        rounds.find_map(std::result::Result::err).unwrap().to_string()
+    });
+    assert!(error.contains("rank 1 (at 127.0.0.1:") && error.contains("does not read what it is sent"), "{error}");
+    drop(stream);
+}
+
+#[test]
+fn a_rank_0_that_stays_silent_is_waited_for_within_the_limit() {
+    let listener = listener();
+    let of_rank_1 = settings(&listener, 1, 2);
+    let (_root, mut member) = thread::scope(|scope| {
+        let member = scope.spawn(|| Member::join(of_rank_1).unwrap());
+        (Root::gather(&listener, settings(&listener, 0, 2)).unwrap(), member.join().unwrap())
+    });
+    member.settings.limit = Duration::from_millis(300);
+    let error = ends(move || member.allgather(b"").unwrap_err().to_string());
+    assert!(error.contains("rank 0 has not answered within 0.3 s"), "{error}");
 }
 
 #[test]
