@@ -55,11 +55,16 @@ impl Config {
 
     /// All that collectives are chosen by.
     pub(crate) fn chooses_by(&self) -> ChoosesBy {
+        self.chooses_in(BUILD)
+    }
+
+    /// All that collectives are chosen by in this build of the library.
+    fn chooses_in(&self, build: &str) -> ChoosesBy {
         let contents = self.tuning.as_ref().map_or(0, |source| source.hash);
         let settings = hash_of(&self.agreed());
         let file = self.tuning.as_ref().map_or_else(|| "no tuning file".to_owned(), |source| source.identity());
-        let name = format!("build {BUILD}, settings {settings:016x}, {file}");
-        ChoosesBy { hash: hash_of(&format!("{BUILD} {settings:x} {contents:x}")), name }
+        let name = format!("build {build}, settings {settings:016x}, {file}");
+        ChoosesBy { hash: hash_of(&format!("{build} {settings:x} {contents:x}")), name }
     }
 }
 
@@ -68,4 +73,19 @@ pub(crate) fn hash_of(text: &str) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(0, 0);
     hasher.write(text.as_bytes());
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_two_builds_are_told_apart() {
+        let config = Config::read(|_| None).expect("nothing is set");
+        let [own, other] = ["1", "2"].map(|build| config.chooses_in(build));
+        assert!(ChoosesBy::compare([&own, &own]).is_ok());
+        let error = ChoosesBy::compare([&own, &own, &other]).expect_err("two builds").to_string();
+        assert!(error.contains("rank 0 by build 1,") && error.contains("rank 2 by build 2,"), "{error}");
+        assert_eq!(config.chooses_by(), config.chooses_in(BUILD));
+    }
 }

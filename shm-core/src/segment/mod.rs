@@ -343,6 +343,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_segment_or_one_of_another_build_is_refused() {
+        let mut alone = crate::exchange::Alone;
+        let shape = Shape { name: "test", ranks: 1, members: 7, cell_bytes: 0, bytes: 4096, least_bytes: 4096 };
+        let segment = Segment::together(&mut alone, &shape, &[Backing::Memfd]).expect("memfd");
+        let Memory::Shared(map) = &segment.memory else { unreachable!("a memfd") };
+        let (header, path) = (segment.header(), map.path_for_peers());
+        let place = path.to_str().expect("text").to_owned();
+        let cookie = header.cookie.load(Ordering::Relaxed);
+        let ticket = Ticket { backing: Backing::Memfd, bytes: 4096, cookie, members: 7, place };
+        let outcomes = || [Segment::attach(&ticket, &shape).map(drop), Segment::inspect(&path).map(drop)];
+        assert!(outcomes().iter().all(Result::is_ok));
+        for (word, why) in [(&header.magic, "not a segment of han"), (&header.layout, "the same build of han")] {
+            let right = word.load(Ordering::Relaxed);
+            word.store(right ^ 1, Ordering::Relaxed);
+            for outcome in outcomes() {
+                let error = outcome.expect_err("another one").to_string();
+                assert!(error.contains(why), "{error}");
+            }
+            word.store(right, Ordering::Relaxed);
+        }
+        header.cookie.store(cookie ^ 1, Ordering::Relaxed);
+        let error = Segment::attach(&ticket, &shape).expect_err("another job's").to_string();
+        assert!(error.contains("is not the segment of this job"), "{error}");
+    }
+
+    #[test]
     #[should_panic(expected = "outside the segment")]
     fn places_are_checked() {
         let mut alone = crate::exchange::Alone;

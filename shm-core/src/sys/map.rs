@@ -312,6 +312,7 @@ mod tests {
         let map = SharedMap::named(&path, 4096).unwrap();
         sweep();
         assert!(path.exists(), "its maker lives");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600, "nobody else's");
         drop(map);
         assert!(!path.exists(), "removed with the mapping");
         fs::write(&path, b"left by a killed maker").unwrap();
