@@ -163,6 +163,57 @@ fn every_pair_on_special_and_random_values() {
     }
 }
 
+/// `operands[0] op operands[1] op ...` for one element, from the left; sums and products of halves are rounded once, at the end.
+fn folded(datatype: Datatype, operator: Operator, operands: &[&[u8]]) -> Vec<u8> {
+    let fold = |datatype, parts: Vec<Vec<u8>>| {
+        parts.into_iter().reduce(|left, right| model(datatype, operator, &left, &right)).expect("not empty")
+    };
+    let is_rounded = matches!(operator, Operator::Sum | Operator::Prod);
+    let wide = |value: fn(&[u8]) -> f32| operands.iter().map(|half| value(half).to_le_bytes().to_vec()).collect();
+    match datatype {
+        Datatype::Float16 if is_rounded => {
+            let result = fold(Datatype::Float, wide(|half| f16::from_le_bytes(array(half)).to_f32()));
+            f16::from_f32(f32::from_le_bytes(array(&result))).to_le_bytes().to_vec()
+        }
+        Datatype::Bfloat16 if is_rounded => {
+            let result = fold(Datatype::Float, wide(|half| bf16::from_le_bytes(array(half)).to_f32()));
+            bf16::from_f32(f32::from_le_bytes(array(&result))).to_le_bytes().to_vec()
+        }
+        _ => fold(datatype, operands.iter().map(|element| element.to_vec()).collect()),
+    }
+}
+
+#[test]
+#[cfg(target_endian = "little")]
+fn many_operands_are_folded_from_the_left() {
+    for datatype in Datatype::ALL {
+        let size = datatype.size();
+        for (operands, count) in [(3, 2000), (5, 2000), (9, 2000), (256, 200)] {
+            let vectors: Vec<Vec<u8>> = (0..operands).map(|number| operand(datatype, number, count)).collect();
+            let pointers: Vec<*const u8> = vectors.iter().map(|vector| vector.as_ptr()).collect();
+            for operator in Operator::ALL {
+                if !is_defined(datatype, operator) {
+                    continue;
+                }
+                let kernel = kernel_for(Isa::Scalar, datatype, operator).expect("defined");
+                let mut found = vec![0; count * size];
+                // SAFETY: all have `count` elements and are distinct.
+                unsafe { (kernel.many)(found.as_mut_ptr(), &pointers, count) };
+                for index in 0..count {
+                    let range = index * size..(index + 1) * size;
+                    let elements: Vec<&[u8]> = vectors.iter().map(|vector| &vector[range.clone()]).collect();
+                    let expected = folded(datatype, operator, &elements);
+                    assert!(
+                        agree(datatype, operator, &found[range.clone()], &expected),
+                        "{datatype} {operator} of {operands} operands at {index} is {:02x?}, not {expected:02x?}",
+                        &found[range]
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn any_nonzero_byte_is_true() {
     // C code may hand in a `_Bool` that is neither 0 nor 1; the result is 0 or 1 all the same.
