@@ -13,7 +13,7 @@ use crate::{finish, roles};
 pub(crate) fn rank() -> Result<()> {
     let context = Context::init()?;
     let world = context.world().clone();
-    let begun = world.iallreduce(vec![1_u64; 5], Operator::Sum)?;
+    let mut begun = world.iallreduce(vec![1_u64; 5], Operator::Sum)?;
     let mut vector = vec![1_u64; 5000];
     // SAFETY: this test has one thread that matters, and the child calls what a child may call.
     match unsafe { fork() }.unwrap() {
@@ -27,9 +27,14 @@ pub(crate) fn rank() -> Result<()> {
             };
             refused("barrier", world.barrier());
             refused("ibarrier", world.ibarrier().map(drop));
+            refused("bcast", world.bcast(&mut vector, 0));
+            refused("reduce", world.reduce_in_place(&mut vector, Operator::Sum, 0));
+            refused("allreduce", world.allreduce_in_place(&mut vector, Operator::Sum));
             refused("dup", world.dup().map(drop));
+            refused("split", world.split(Some(0), 0).map(drop));
             refused("alloc", world.alloc::<u8>(5000).map(drop));
             refused("registered", context.with_registered(&mut vector, |_| ()));
+            refused("test", begun.test().map(drop));
             refused("wait", begun.wait().map(drop));
             context.announce_abort(1, "the child says so");
             context.give_up("the child says so");
