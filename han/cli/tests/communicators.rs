@@ -51,6 +51,7 @@ fn communicators_that_are_freed_with_operations_under_way_leave_nothing() {
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{stderr}", output.status);
+    assert_eq!(stderr.matches("freed all under way").count(), 2, "{stderr}");
 }
 
 #[test]
@@ -66,6 +67,7 @@ fn play_a_rank() {
         // The last few may still be under way.
         assert!(after.mappings < before.mappings + 30, "{before:?} {after:?}");
         context.finalize().unwrap();
+        eprintln!("freed all under way");
         exit(0);
     }
     let number: usize = env::var(NUMBER).unwrap().parse().unwrap();

@@ -65,6 +65,14 @@ fn play_a_role() {
     process::exit(0);
 }
 
+/// What the tests rely on that ask for a good end alone: a rank that plays no role has none.
+#[test]
+fn a_role_that_is_not_there_fails_its_job() {
+    let done = job(&["-n", "2", "--nodes", "2"], "understudy").finish();
+    assert_ne!(done.code, 0, "{done:#?}");
+    assert!(done.stderr.contains("no such role: understudy"), "{done:#?}");
+}
+
 fn kind_of(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::PeerDied => "death",

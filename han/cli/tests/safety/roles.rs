@@ -98,6 +98,14 @@ fn play_a_role() {
     }
 }
 
+/// What the tests rely on that ask for a good end alone: a rank that plays no role has none.
+#[test]
+fn a_role_that_is_not_there_fails_its_job() {
+    let done = job(2, "understudy").finish();
+    assert_ne!(done.code, 0, "{done:#?}");
+    assert!(done.stderr.contains("no such role: understudy"), "{done:#?}");
+}
+
 /// Joins the job again, while it is in it and when it has left it.
 fn join_twice() -> Result<()> {
     let context = Context::init()?;
