@@ -74,9 +74,10 @@ fn a_root_that_lacks_room_names_the_rank_that_makes_none() {
     let words = |line: &&str| line.contains("han: watchdog: rank 0 ") && line.contains(" in bcast(");
     let told: Vec<&str> = done.stderr.lines().filter(words).collect();
     assert!(!told.is_empty(), "{done:#?}");
-    let names =
-        |line: &&str| line.contains(" for rank 1 (pid ") && line.contains(", stopped)") && !line.contains("rank 2");
-    assert!(told.iter().all(names), "{done:#?}");
+    // Before that, others may have had no core for a while.
+    let last = told[told.len() - 1];
+    let names = last.contains(" for rank 1 (pid ") && last.contains(", stopped)") && !last.contains("rank 2");
+    assert!(names, "{done:#?}");
 }
 
 /// The operation takes several seconds, and each of its steps less than half of one.
