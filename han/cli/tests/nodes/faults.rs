@@ -28,8 +28,10 @@ pub(crate) fn stream() -> Result<()> {
         world.allreduce_in_place(&mut long, Operator::Max)?;
         world.reduce_in_place(&mut long, Operator::Max, 0)?;
         world.barrier()?;
-        if round == 3 {
-            println!("streaming");
+        match round {
+            3 => println!("streaming"),
+            _ if round % 50 == 49 => println!("still streaming"),
+            _ => {}
         }
     }
     context.finalize()
@@ -59,6 +61,7 @@ pub(crate) fn staggered() -> Result<()> {
     let world = context.world();
     world.barrier()?;
     if world.rank() == 1 {
+        println!("dies");
         nix::sys::signal::raise(Signal::SIGKILL).unwrap();
     }
     thread::sleep(Duration::from_millis(137) * u32::try_from(world.rank()).unwrap());
@@ -117,6 +120,7 @@ pub(crate) fn leave_child(how: &str) -> Result<()> {
             thread::sleep(Duration::from_secs(CHILD_S));
             nix::sys::signal::raise(Signal::SIGKILL).unwrap();
         }
+        println!("dies");
         nix::sys::signal::raise(Signal::SIGKILL).unwrap();
     }
     world.allreduce_in_place(&mut [1_i64; 3], Operator::Sum)?;
@@ -226,8 +230,10 @@ fn a_rank_that_is_killed_is_named_on_every_node() {
 #[test]
 fn a_death_is_noticed_by_a_rank_that_others_go_on_asking() {
     // Rank 0 alone awaits the dead one.
-    let began = Instant::now();
     let job = ranks::job(&["-n", "16", "--nodes", "16"], "staggered").env("HAN_SET", "inter_algorithm=linear");
+    let mut job = job.start();
+    job.wait_for_lines("dies", 1);
+    let began = Instant::now();
     expect_death(&job.finish(), 16, 1);
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
@@ -237,8 +243,15 @@ fn all_levels_give_a_call_one_number() {
     let job = ranks::job(&["-n", "4", "--nodes", "2"], "late-at-last");
     let done = job.env("HAN_SET", "segment_bytes=16384").env("HAN_WATCHDOG", "1").finish();
     done.expect(0, &["rank 2", "rank 3", " has waited "]);
-    let numbers = done.stderr.split('#').skip(1).map(|rest| rest.split(' ').next().unwrap());
-    assert!(numbers.into_iter().all(|number| number == CALLS.to_string()), "{done:#?}");
+    let numbers = |line: &str| -> Vec<usize> {
+        line.split('#').skip(1).map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect()
+    };
+    // A node without a core for a while may be late for others, too, and for the end; what counts in another way has far more.
+    assert!(numbers(&done.stderr).iter().all(|number| (1..=CALLS + 1).contains(number)), "{done:#?}");
+    for rank in ["watchdog: rank 2 (", "watchdog: rank 3 ("] {
+        let mut lines = done.stderr.lines().filter(|line| line.contains(rank));
+        assert!(lines.any(|line| numbers(line).iter().all(|number| *number == CALLS)), "{done:#?}");
+    }
 }
 
 #[test]
@@ -260,10 +273,12 @@ fn a_rank_that_only_sends_hears_of_a_death_an_abort_and_a_mismatch() {
 
 #[test]
 fn a_child_that_outlives_its_rank_does_not_hide_the_death() {
-    let began = Instant::now();
     let start = |how| ranks::job(&["-n", "3", "--nodes", "3"], &format!("leave-child {how}")).start();
+    let mut jobs = ["forks", "runs"].map(start);
+    jobs.iter_mut().for_each(|job| job.wait_for_lines("dies", 1));
+    let began = Instant::now();
     // At the end the launcher takes the child with it, which `finish` checks.
-    for job in ["forks", "runs"].map(start) {
+    for job in jobs {
         expect_death(&job.finish(), 3, 1);
     }
     assert!(began.elapsed() < Duration::from_secs(CHILD_S / 2), "heard only when the child had ended");
@@ -428,19 +443,21 @@ fn settings_that_differ_between_nodes_are_named() {
 #[test]
 fn a_stranger_at_the_endpoint_is_refused() {
     let Some(testbed) = Testbed::up(2) else { return };
-    let job = streaming(&testbed, "2", "2");
+    let mut job = streaming(&testbed, "2", "2");
     // Whatever listens on node 0 hears from somebody on node 1 who has no secret, and goes on.
     let ports = testbed.on_node(0, &["sh", "-c", "cat /proc/net/tcp | awk '$4 == \"0A\" { print $2 }'"]);
     let ports: Vec<u16> =
         ports.lines().map(|line| u16::from_str_radix(line.split_once(':').unwrap().1, 16).unwrap()).collect();
     assert!(!ports.is_empty());
-    for port in ports {
-        let knock = format!("exec 3<>/dev/tcp/node0/{port}; head -c 4096 /dev/urandom >&3; sleep 0.2");
-        testbed.command("exec", &["1", "bash", "-c", &format!("({knock}) 2>/dev/null || true")]);
-    }
-    std::thread::sleep(Duration::from_millis(300));
-    let both = || job.processes().len();
-    eventually("the job goes on", || both() >= 2);
+    let knock = |port: &u16| {
+        let knock = format!("exec 3<>/dev/tcp/node0/{port}; echo heard; head -c 4096 /dev/urandom >&3; sleep 0.2");
+        testbed.on_node(1, &["bash", "-c", &format!("({knock}) 2>/dev/null || true")]).contains("heard")
+    };
+    assert_ne!(ports.iter().filter(|port| knock(port)).count(), 0, "nobody has heard of the stranger");
+    thread::sleep(Duration::from_millis(300));
+    job.forget_lines();
+    // More than can have been on their way.
+    job.wait_for_lines("still streaming", 20);
     job.signal(Signal::SIGTERM);
     let done = job.finish();
     assert!(!done.stderr.contains("report of rank"), "{done:#?}");

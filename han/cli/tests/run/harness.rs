@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ impl Job {
     }
 
     pub(crate) fn start(mut self) -> Running {
-        Running { child: self.command.spawn().unwrap(), mark: self.mark }
+        Running { child: self.command.spawn().unwrap(), mark: self.mark, lines: None }
     }
 
     /// Runs to the end and checks that nothing is left at that moment.
@@ -109,6 +109,8 @@ impl Job {
 pub(crate) struct Running {
     pub(crate) child: Child,
     mark: Mark,
+    /// What it says on standard output, once lines of it have been waited for.
+    lines: Option<Receiver<String>>,
 }
 
 impl Running {
@@ -124,11 +126,14 @@ impl Running {
     /// the job has said is told.
     #[track_caller]
     pub(crate) fn wait_for_lines(&mut self, text: &'static str, count: usize) {
-        let stdout = BufReader::new(self.child.stdout.take().unwrap());
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            // Ends with the job, or because nobody listens any more.
-            stdout.lines().map_while(Result::ok).take_while(|line| sender.send(line.clone()).is_ok()).for_each(drop);
+        let receiver = self.lines.take().unwrap_or_else(|| {
+            let stdout = BufReader::new(self.child.stdout.take().unwrap());
+            let (sender, receiver) = mpsc::channel();
+            thread::spawn(move || {
+                // To the end of the job, also if nobody listens any more.
+                stdout.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
+            });
+            receiver
         });
         let (mut missing, mut others, give_up) = (count, Vec::new(), Instant::now() + PATIENCE);
         while missing > 0 {
@@ -141,7 +146,12 @@ impl Running {
                 ),
             }
         }
-        thread::spawn(move || receiver.into_iter().for_each(drop));
+        self.lines = Some(receiver);
+    }
+
+    /// Forgets the lines that have come since the last ones that were waited for.
+    pub(crate) fn forget_lines(&self) {
+        self.lines.iter().flat_map(Receiver::try_iter).for_each(drop);
     }
 
     /// Ends the job if it still goes on; what it had said on standard error.
