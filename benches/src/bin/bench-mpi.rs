@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use benches::contestants::{self, Job, Library, Places};
-use benches::job::{Style, Task, world};
+use benches::job::{Row, Style, Task, world};
 use benches::machine::State;
 use benches::network::Network;
 use benches::table::{Table, bytes_text, median, us_text};
@@ -64,7 +64,7 @@ struct Args {
 }
 
 /// Who carries out the collectives.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Alone,
     With,
@@ -99,6 +99,7 @@ fn compare(args: &Args) -> Result<()> {
     if args.nodes > 1 && testbed::has_groups() {
         println!("\n{}.", testbed::GROUPS_OFF);
     }
+    let mut failures = 0;
     for library_of in libraries(&args.mpis)? {
         if !places.programs.join(library_of.word()).exists() {
             eprintln!("bench-mpi: {} is left out: benches/build-collbench.sh has found none", library_of.name());
@@ -108,9 +109,13 @@ fn compare(args: &Args) -> Result<()> {
             let task = task(args, ranks, network);
             let testbed = network.map(|network| Testbed::up_to_measure(&places.testbed, network)).transpose()?;
             let preload = format!("LD_PRELOAD={}", library.display());
-            let times = measure(args, &places, library_of, &task, &preload, testbed.as_ref())?;
+            let (times, failed) = measure(args, &places, library_of, &task, &preload, testbed.as_ref())?;
+            failures += failed;
             println!("\n## {} on {}\n\n{}", library_of.name(), world(ranks, network.as_ref()), table(&times));
         }
+    }
+    if failures > 0 {
+        return Err(format!("{failures} turns have failed; what was wrong is in no table").into());
     }
     Ok(())
 }
@@ -148,7 +153,7 @@ fn task(args: &Args, ranks: usize, network: Option<Network>) -> Task {
     }
 }
 
-/// Has all rounds of one job; a turn that fails is told of and left out.
+/// Has all rounds of one job; a turn that fails is told of, counted, and left out.
 fn measure(
     args: &Args,
     places: &Places,
@@ -156,8 +161,8 @@ fn measure(
     task: &Task,
     preload: &str,
     testbed: Option<&Testbed>,
-) -> Result<Times> {
-    let (mut times, mut busy) = (Times::new(), 0);
+) -> Result<(Times, u32)> {
+    let (mut times, mut busy, mut failures) = (Times::new(), 0, 0);
     let cores = machine::cores();
     for round in 0..args.rounds {
         let mut ways = WAYS;
@@ -176,22 +181,31 @@ fn measure(
             match job::run(&mut command) {
                 Ok(outcome) => {
                     let state = State::between(before_ns, machine::one_way_ns(&places.han)?);
-                    for row in outcome.rows {
-                        let ways = times.entry((row.coll, row.bytes)).or_default();
-                        ways.entry(way).or_default().insert((state, round), row.us_median);
-                    }
+                    keep(&mut times, outcome.rows, way, (state, round));
                     if let Some(why) = outcome.failure {
+                        failures += 1;
                         eprintln!("bench-mpi: {}, round {round}: {why}", contestant.name);
                     }
                 }
-                Err(error) => eprintln!("bench-mpi: {}: {error}", contestant.name),
+                Err(error) => {
+                    failures += 1;
+                    eprintln!("bench-mpi: {}: {error}", contestant.name);
+                }
             }
         }
     }
     if busy > 0 {
         eprintln!("bench-mpi: {busy} turns had a busy machine");
     }
-    Ok(times)
+    Ok((times, failures))
+}
+
+/// Keeps the times of right results.
+fn keep(times: &mut Times, rows: Vec<Row>, way: Way, at: (State, u32)) {
+    for row in rows.into_iter().filter(|row| row.verified) {
+        let ways = times.entry((row.coll, row.bytes)).or_default();
+        ways.entry(way).or_default().insert(at, row.us_median);
+    }
 }
 
 /// The program behind `env`, which sets one variable for it and not for its launcher.
@@ -247,6 +261,22 @@ fn ratios(ways: &BTreeMap<Way, Rounds>, state: State) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_wrong_results_are_not_kept() {
+        let row = |bytes: usize, verified: bool| {
+            let line = format!(
+                "{{\"coll\":\"bcast\",\"bytes\":{bytes},\"ranks\":2,\"dtype\":\"f32\",\"style\":\"osu\",\"cold\":false,\
+                 \"alloc\":\"malloc\",\"buffers\":1,\"rotate_roots\":false,\"in_place\":false,\"iters\":5,\
+                 \"repeats\":5,\"us_min\":0.1,\"us_median\":0.2,\"us_max\":0.3,\"verified\":{verified}}}"
+            );
+            serde_json::from_str(&line).expect("a row")
+        };
+        let mut times = Times::new();
+        keep(&mut times, vec![row(8, true), row(64, false)], Way::With, (State::Near, 3));
+        let kept = BTreeMap::from([(Way::With, Rounds::from([((State::Near, 3), 0.2)]))]);
+        assert_eq!(times.into_iter().collect::<Vec<_>>(), [(("bcast".to_owned(), 8), kept)]);
+    }
 
     #[test]
     fn ratios_compare_within_rounds_and_states() {
