@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::contestants::{Contestant, Job, Places};
+use crate::contestants::{Contestant, Job, Library, Places};
 use crate::network::Network;
 use crate::table::{Table, median};
 
@@ -99,7 +99,7 @@ fn times(line: &str) -> Option<(f64, f64)> {
 }
 
 /// For each application and world: everybody's median of seconds communicating with the least and the most, their share
-/// of the whole, and how many times as long as the first contestant's.
+/// of the whole, and how many times as long as han's.
 #[must_use]
 pub fn tables(all: &[Times]) -> String {
     let mut text = String::new();
@@ -125,7 +125,7 @@ pub fn tables(all: &[Times]) -> String {
             here.iter().filter(|times| times.contestant == name).map(|times| value(times)).collect()
         };
         let ms = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |s| format!("{:.1}", s * 1e3));
-        let own = names.first().and_then(|name| median(of(name, |times| times.communicating_s)));
+        let own = median(of(Library::Han.word(), |times| times.communicating_s));
         let mut table = Table::new(["library", "communicating ms", "least", "most", "share %", "han is faster by"]);
         for name in names {
             let mut communicating = of(name, |times| times.communicating_s);
@@ -155,6 +155,18 @@ pub fn tables(all: &[Times]) -> String {
     text
 }
 
+/// Who has found something else than the first of the same application.
+#[must_use]
+pub fn disagreement(all: &[Times]) -> Option<String> {
+    all.iter().find_map(|times| {
+        let first = all.iter().find(|first| first.application == times.application)?;
+        (first.result != times.result).then(|| {
+            let Times { application, contestant, result, .. } = times;
+            format!("{application}: {contestant} says \"{result}\", but {} \"{}\"", first.contestant, first.result)
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,9 +187,8 @@ mod tests {
         assert!(shell("echo reason >&2; exit 3").is_err_and(|error| error.to_string().contains("reason")));
     }
 
-    #[test]
-    fn tables_compare_with_the_first() {
-        let times = |contestant: &str, communicating_s| Times {
+    fn of_asp(contestant: &str, communicating_s: f64) -> Times {
+        Times {
             application: "asp".to_owned(),
             contestant: contestant.to_owned(),
             ranks: 4,
@@ -187,11 +198,32 @@ mod tests {
             communicating_s,
             quiet: true,
             result: String::new(),
-        };
-        let text = tables(&[times("han", 0.1), times("mpich", 0.3), times("mpich", 0.5), times("mpich", 0.4)]);
+        }
+    }
+
+    /// Of MPICH in the table of these.
+    fn cells(all: &[Times]) -> Vec<String> {
+        let text = tables(all);
         assert!(text.starts_with("### asp (bcast), 4 ranks\n"), "{text}");
         let row = text.lines().find(|line| line.contains("mpich")).expect("a row");
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        assert_eq!(cells[1..7], ["mpich", "400.0", "300.0", "500.0", "20", "4.00"]);
+        row.split('|').map(|cell| cell.trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn tables_compare_with_han_whoever_was_first() {
+        let mpich = [0.3, 0.5, 0.4].map(|communicating_s| of_asp("mpich", communicating_s));
+        let all = [&mpich[..1], &[of_asp("han", 0.1)], &mpich[1..]].concat();
+        assert_eq!(cells(&all)[1..7], ["mpich", "400.0", "300.0", "500.0", "20", "4.00"]);
+        assert_eq!(cells(&mpich)[6], "-", "without han there is nothing to compare with");
+    }
+
+    #[test]
+    fn whoever_finds_something_else_is_told_of() {
+        let with = |contestant: &str, result: &str| Times { result: result.to_owned(), ..of_asp(contestant, 0.1) };
+        let all =
+            [with("han", "1"), with("mpich", "1"), Times { application: "gradient".to_owned(), ..with("han", "2") }];
+        assert_eq!(disagreement(&all), None);
+        let all = [&all[..], &[with("mpich", "3")]].concat();
+        assert_eq!(disagreement(&all).as_deref(), Some("asp: mpich says \"3\", but han \"1\""));
     }
 }

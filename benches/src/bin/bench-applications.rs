@@ -76,16 +76,16 @@ fn compare(args: &Args) -> Result<()> {
     }
     let data = fs::canonicalize(&args.data).map_err(|error| format!("{}: {error}", args.data.display()))?;
     let start = Instant::now();
-    let mut all = Vec::new();
+    let (mut all, mut failures) = (Vec::new(), 0);
     for round in 0..args.rounds {
         for network in networks(args) {
             let testbed = network.map(|network| Testbed::up_to_measure(&places.testbed, network)).transpose()?;
             let ranks = usize::from(args.ppn) * network.map_or(1, |network| network.nodes);
             for application in applications::ALL {
-                for contestant in contestants(args, &places, ranks, network.is_some()) {
+                for contestant in contestants(args, &places, ranks, network.is_some(), round) {
                     if start.elapsed().as_secs() > args.budget {
                         eprintln!("bench-applications: the budget is spent in round {round} of {}", args.rounds);
-                        return finish(args, &all);
+                        return finish(args, &all, failures);
                     }
                     let job = application.job(&contestant, &places, &data, ranks, network);
                     let mut command = contestant.start(&places, &job, machine::cores(), args.timeout);
@@ -116,13 +116,16 @@ fn compare(args: &Args) -> Result<()> {
                                 result,
                             });
                         }
-                        Err(error) => eprintln!("bench-applications: {} with {name}: {error}", application.name),
+                        Err(error) => {
+                            failures += 1;
+                            eprintln!("bench-applications: {} with {name}: {error}", application.name);
+                        }
                     }
                 }
             }
         }
     }
-    finish(args, &all)
+    finish(args, &all, failures)
 }
 
 /// Where everything is run.
@@ -134,26 +137,22 @@ fn networks(args: &Args) -> Vec<Option<Network>> {
     args.nodes.iter().flat_map(|&nodes| of(nodes)).collect()
 }
 
-/// Those who take part, han first.
-fn contestants(args: &Args, places: &Places, ranks: usize, over_nodes: bool) -> Vec<Contestant> {
+/// Those who take part, each round another one first.
+fn contestants(args: &Args, places: &Places, ranks: usize, over_nodes: bool, round: u32) -> Vec<Contestant> {
     let all = if over_nodes { contestants::over_nodes() } else { contestants::all(&["malloc".to_owned()]) };
     let meant = all.into_iter().filter(|contestant| contestant.is_meant(&args.contestants));
-    meant
+    let mut all: Vec<_> = meant
         .filter(|contestant| {
             contestant.takes_part(ranks, machine::cores()) && contestant.only.is_none() && contestant.is_there(places)
         })
-        .collect()
+        .collect();
+    let first = round as usize % all.len().max(1);
+    all.rotate_left(first);
+    all
 }
 
-/// Checks that all found the same, and writes.
-fn finish(args: &Args, all: &[Times]) -> Result<()> {
-    for times in all {
-        let first = all.iter().find(|first| first.application == times.application).unwrap_or(times);
-        if first.result != times.result {
-            let (name, result) = (&times.contestant, &times.result);
-            return Err(format!("{name} says \"{result}\", but {} \"{}\"", first.contestant, first.result).into());
-        }
-    }
+/// Writes, and checks that all found the same and nobody has failed.
+fn finish(args: &Args, all: &[Times], failures: u32) -> Result<()> {
     let tables = applications::tables(all);
     print!("{tables}");
     if let Some(file) = &args.save {
@@ -164,5 +163,9 @@ fn finish(args: &Args, all: &[Times]) -> Result<()> {
         }
         fs::write(file.with_extension("md"), head + &tables)?;
     }
-    Ok(())
+    match applications::disagreement(all) {
+        Some(wrong) => Err(wrong.into()),
+        None if failures > 0 => Err(format!("{failures} turns have failed").into()),
+        None => Ok(()),
+    }
 }
