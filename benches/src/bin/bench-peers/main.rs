@@ -192,7 +192,8 @@ fn compare(args: &Args) -> Result<()> {
     let page = report::write(&run.record, &file)?;
     print!("{}", report::misses(&run.record, &ratios::groups(&run.record)));
     println!("\n{}\n{} s; {}", page.display(), run.start.elapsed().as_secs(), report::states(&run.record));
-    Ok(())
+    let wrong = run.record.cells.iter().filter(|cell| !cell.row.verified).count();
+    if wrong > 0 { Err(format!("{wrong} results were wrong: their times are in no table").into()) } else { Ok(()) }
 }
 
 /// Whether han has this contestant's kind of memory here, tried on one rank; says why if not.
