@@ -132,6 +132,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn chunks_of_very_long_vectors_follow_each_other() {
+        let total = (6 << 30) + 77 * 8;
+        let chunks = Chunks::of(total, 65_536, 8);
+        let end = (0..chunks.number()).fold(0, |end, chunk| {
+            assert_eq!(chunks.offset(chunk), end);
+            end + chunks.bytes(chunk)
+        });
+        assert_eq!(end, total);
+    }
+
+    #[test]
     fn slices_cover_every_chunk_once() {
         for (total, most, element) in [
             (1, 4096, 1),
