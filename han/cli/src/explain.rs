@@ -16,6 +16,7 @@ use serde::Serialize;
 use shm_core::settings::KEYS;
 use shm_core::{Circumstances, Explanation, Question, explain};
 
+use crate::Result;
 use crate::bench::{Memory, check_root, configured, default_ranks, fit, own_words, parse_datatype, parse_setting};
 use crate::effect;
 use crate::info::{tell_doubts, trial};
@@ -25,8 +26,6 @@ use crate::output::{counted, stdout};
 use crate::run::{prefix, prefix_words};
 use crate::status::ranges_text;
 use crate::whole::{MOST_RANKS, within};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The collectives that need a length.
 const WITH_DATA: [(&str, &str); 3] = [("collective", "bcast"), ("collective", "reduce"), ("collective", "allreduce")];

@@ -31,6 +31,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use output::{ended, said};
 
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
 /// Collective communication on CPUs: launcher and tools.
 #[derive(Parser)]
 #[command(name = "han", version, arg_required_else_help = true)]

@@ -64,9 +64,9 @@ pub fn compare<B: Bench>(
         let of = |settings: &Inter| &times[distinct.iter().position(|known| known == settings).unwrap_or(0)];
         let loss = |settings: &Inter, other: &Inter| {
             let ratios = of(settings).iter().zip(of(other)).map(|(us, other)| us / other);
-            median(ratios.collect()) - 1.0
+            median(&mut ratios.collect::<Vec<_>>()) - 1.0
         };
-        let us = |settings: &Inter| median(of(settings).clone());
+        let us = |settings: &Inter| median(&mut of(settings).clone());
         let built_in = Inter::default();
         let first = chosen.first().copied().unwrap_or_default();
         rows.push(Row {
@@ -82,7 +82,8 @@ pub fn compare<B: Bench>(
     Ok(rows)
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle one, of two the greater one; 0 of none.
+pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

@@ -24,12 +24,11 @@ use shm_core::job::MAX_RANKS;
 use shm_core::sys::affinity::allowed_cores;
 use shm_core::topo::Topology;
 
+use crate::Result;
 use crate::limits;
 use crate::output::{ReaderLeft, is_reader_left};
 pub(crate) use args::{Args, Memory, check_root, parse_datatype, parse_setting};
 use args::{Style, check, collectives, counts, idle};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The configuration's own variable; `--set` adds to it.
 pub(crate) const SET_VARIABLE: &str = "HAN_SET";

@@ -15,6 +15,7 @@ use han::{Config, Entry, LogLevel};
 use reduce_kernels::{Datatype, Isa, Operator, kernel, say, table};
 use serde::Serialize;
 
+use crate::Result;
 use crate::numbers::bytes_text;
 use crate::output::stdout;
 use crate::status::ranges_text;
@@ -23,8 +24,6 @@ use hardware::Hardware;
 pub(crate) use hardware::machine;
 use providers::Provider;
 use trial::Trial;
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

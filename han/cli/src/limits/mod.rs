@@ -16,13 +16,12 @@ use shm_core::sys::affinity::allowed_cores;
 use shm_core::sys::limits::{self, Side, Wait};
 use shm_core::topo::binding_order;
 
+use crate::Result;
 use crate::numbers::{bytes_text, median};
 use crate::output::stdout;
 use crate::tables;
 pub(crate) use peer::serve;
 use peer::{Peer, Work};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Sizes of the bandwidth figures.
 const SIZES: [usize; 9] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];

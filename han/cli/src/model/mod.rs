@@ -23,6 +23,7 @@ use net_fabric::model::closed::Terms;
 use net_fabric::model::{self, Case};
 use net_fabric::transport::simulated::{Layout, Machine, Model, Noise};
 
+use crate::Result;
 use crate::bench::check_root;
 use crate::effect;
 use crate::named;
@@ -32,8 +33,6 @@ use choice::Way;
 use lists::{Counts, Sizes};
 pub(crate) use report::Equation;
 use report::Row;
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[derive(clap::Args)]
 #[command(mut_group("HowArgs", |how| how.requires("validate")))]

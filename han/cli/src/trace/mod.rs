@@ -15,9 +15,8 @@ use std::process::ExitCode;
 use file::Traced;
 use spans::Window;
 
+use crate::Result;
 use crate::output::{picture_path, stdout, trace_path, write_file};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Most spans of a picture that is not cut out by hand.
 const MOST_DRAWN: usize = 4000;

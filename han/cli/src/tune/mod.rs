@@ -18,12 +18,11 @@ use han::select::is_searched;
 use han::tune::{Method, Space};
 use han::{Collective, Config};
 
+use crate::Result;
 use crate::bench::{Memory, SET_VARIABLE, fit, is_rank, no_prefix, own_words};
 use crate::named;
 use crate::numbers::parse_bytes;
 use crate::whole::{MOST_RANKS, within};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The longest vectors of the whole search, and of the quick one.
 const LONGEST: (usize, usize) = (16 << 20, 4 << 20);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use han::files::read_text;
 use han::select::Inter;
+use han::tune::compare::median;
 use han::tune::{Bench, Entry, Journal, Method, Space, Work, works};
 use han::{Call, Collective, Communicator, Op, Operator, SharedVec};
 use reduce_kernels::say;
@@ -314,9 +315,4 @@ impl Bench for Worker<'_> {
         self.done += weight(work);
         Ok(entry)
     }
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
