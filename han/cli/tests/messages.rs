@@ -41,7 +41,7 @@ const NOT_SHOWN: [&str; 14] = [
     "bench/args.rs",
     "bench/noise",
     "src/task/",
-    "explain.rs",
+    "/explain",
 ];
 
 /// What statements that make errors have in them.
