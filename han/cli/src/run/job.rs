@@ -178,7 +178,10 @@ impl Job {
         let take = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         // Ranks are asked first, also if both are overdue.
         if take(&mut self.terminate_at) {
-            self.code.get_or_insert(1);
+            // Those that have just ended by themselves were not asked to.
+            if self.running().next().is_some() {
+                self.code.get_or_insert(1);
+            }
             Some(Step::Terminate)
         } else if take(&mut self.kill_at) {
             Some(Step::Kill)
@@ -288,6 +291,12 @@ mod tests {
         let mut job = stranded();
         assert!(job.fail(5, 9 * SURVIVOR_GRACE, now));
         assert_eq!((job.exit_code(), job.next_deadline()), (5, Some(now + SURVIVOR_GRACE)));
+        let mut job = stranded();
+        for rank in 0..job.size() {
+            job.ended(job.pids[rank]);
+        }
+        job.due(now + SURVIVOR_GRACE);
+        assert_eq!(job.exit_code(), 0, "nobody had to be asked");
         let mut job = stranded();
         assert_eq!(job.due(now + SURVIVOR_GRACE), Some(Step::Terminate));
         assert!(!job.fail(143, SURVIVOR_GRACE, now));

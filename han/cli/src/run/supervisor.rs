@@ -386,11 +386,13 @@ fn wait_for_helpers(
     Ok(None)
 }
 
-/// Whether by this signal a user gives up what is left to wait for when all ranks have ended.
+/// Whether this signal ends what is left to wait for when all ranks have ended, as it ends a process. Those of users are for
+/// ranks.
 fn ends_waiting(signal: Signal, signals: &Signals) -> bool {
     match signal {
         Signal::SIGTERM => !signals.ignore_terminate,
-        other => matches!(other, Signal::SIGINT | Signal::SIGHUP),
+        Signal::SIGCHLD | Signal::SIGTSTP | Signal::SIGCONT | Signal::SIGUSR1 | Signal::SIGUSR2 => false,
+        _ => true,
     }
 }
 
